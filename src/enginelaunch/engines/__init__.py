@@ -1,0 +1,1 @@
+"""The engines that ship with enginelaunch, one package or module each."""
