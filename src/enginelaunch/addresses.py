@@ -1,0 +1,110 @@
+"""Host names and IP addresses: reading them, and writing them beside a port."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from functools import lru_cache
+
+_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?")
+
+
+class BadAddressError(ValueError):
+    """A text is no IPv4 address, IPv6 address or host name."""
+
+
+@lru_cache(maxsize=65536)
+def bare_address(text: str) -> str:
+    """The address without the brackets that an IPv6 address may have.
+
+    Raises:
+        BadAddressError: the text is no IPv4 address, IPv6 address or host name.
+
+    Example:
+        >>> bare_address("[fd00::1]"), bare_address("10.0.0.1"), bare_address("node-0.cluster")
+        ('fd00::1', '10.0.0.1', 'node-0.cluster')
+    """
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if ":" in bare or bare != text:
+        return _ipv6(bare, text)
+    if re.fullmatch(r"[0-9.]+", bare):
+        return _ipv4(bare)
+    labels = bare.removesuffix(".").split(".")
+    if len(bare) > 253 or not all(len(label) <= 63 and _LABEL.fullmatch(label) for label in labels):
+        raise BadAddressError(f"{text!r} is no IPv4 address, IPv6 address or host name")
+    return bare
+
+
+def _ipv4(text: str) -> str:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        raise BadAddressError(f"{text!r} is no IPv4 address: four numbers from 0 to 255") from None
+    return text
+
+
+def _ipv6(bare: str, text: str) -> str:
+    try:
+        ipaddress.IPv6Address(bare)
+    except ValueError:
+        raise BadAddressError(
+            f"{text!r} is no IPv6 address; give the address alone, without a port or a scheme"
+        ) from None
+    return bare
+
+
+def is_ipv6(address: str) -> bool:
+    """Whether a bare address is an IPv6 literal."""
+    return ":" in address
+
+
+def host_in_url(address: str) -> str:
+    """A bare address as it stands in front of a port: IPv6 in brackets.
+
+    Example:
+        >>> host_in_url("fd00::1"), host_in_url("node-0")
+        ('[fd00::1]', 'node-0')
+    """
+    return f"[{address}]" if is_ipv6(address) else address
+
+
+def host_and_port(address: str, port: int) -> str:
+    """`host:port` with an IPv6 address in brackets.
+
+    Example:
+        >>> host_and_port("fd00::1", 6379)
+        '[fd00::1]:6379'
+    """
+    return f"{host_in_url(address)}:{port}"
+
+
+@lru_cache(maxsize=65536)
+def is_only_this_machine(address: str) -> bool:
+    """Whether other machines cannot reach a bare address: loopback, or a wildcard for listening.
+
+    Example:
+        >>> [is_only_this_machine(a) for a in ("127.0.0.1", "::1", "0.0.0.0", "localhost", "10.0.0.1")]
+        [True, True, True, True, False]
+    """
+    if address.removesuffix(".").lower() in ("localhost", "localhost.localdomain", "ip6-localhost"):
+        return True
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(ip, "ipv4_mapped", None) or ip
+    return bool(mapped.is_loopback or mapped.is_unspecified)
+
+
+@lru_cache(maxsize=65536)
+def same_host_key(address: str) -> str:
+    """A text that is equal for two spellings of one address.
+
+    Example:
+        >>> same_host_key("fd00:0::1") == same_host_key("fd00::1")
+        True
+    """
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address.removesuffix(".").lower()

@@ -1,0 +1,49 @@
+"""Lay the operator's arguments over built ones: what they replace is taken out, not left beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from enginelaunch.argv.reading import Arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """A built argument that the operator's arguments replace.
+
+    Attributes:
+        flag: the flag's long name.
+        built: the items that were taken out.
+        given: the items that replace them, as the operator wrote them.
+    """
+
+    flag: str
+    built: tuple[str, ...]
+    given: tuple[str, ...]
+
+
+def overrides(built: Iterable[Sequence[str]], given: Arguments) -> tuple[Override, ...]:
+    """Every built argument that `given` replaces.
+
+    Args:
+        built: arguments, each a flag's long name followed by its values.
+        given: the operator's arguments, read by the same table.
+
+    Example:
+        >>> from enginelaunch.argv import Flag, FlagTable, Grammar, parse
+        >>> port = Flag(name="--port", destination="port", value="port")
+        >>> given = parse(["--port=9000"], FlagTable([port], Grammar()))
+        >>> overrides([("--port", "8000"), ("--host", "::")], given)
+        (Override(flag='--port', built=('--port', '8000'), given=('--port=9000',)),)
+    """
+    replaced = given.names()
+    return tuple(
+        Override(
+            flag=argument[0],
+            built=tuple(argument),
+            given=tuple(item for use in given.of(argument[0]) for item in given.items[use.start : use.stop]),
+        )
+        for argument in built
+        if argument[0] in replaced
+    )

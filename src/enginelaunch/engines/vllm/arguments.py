@@ -1,0 +1,217 @@
+"""The operator's own arguments: what they say, what they replace, and what they may not hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from enginelaunch.argv import Arguments, BadValueError, FlagTable, Problem, parse
+from enginelaunch.engines.catalogue import Catalogue
+from enginelaunch.engines.vllm.layout import Sizes
+from enginelaunch.findings import Finding
+from enginelaunch.profile import Profile, names_a_secret
+
+_OWN_TO_A_NODE = "it differs from node to node, and every node gets the same args"
+_OF_THE_LAYOUT = "the nodes would disagree if it did not follow from the nodes and sizes"
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "--nnodes": (_OF_THE_LAYOUT, "list the nodes"),
+    "--node-rank": (_OWN_TO_A_NODE, "list the nodes in the order of their ranks"),
+    "--master-addr": (_OF_THE_LAYOUT, "it is the address of the first node"),
+    "--master-port": (_OF_THE_LAYOUT, "set ports.leader"),
+    "--headless": (_OWN_TO_A_NODE, "it follows from the node's rank"),
+    "--distributed-executor-backend": (_OF_THE_LAYOUT, "set launch_mode"),
+    "--model": ("the model stands in front of all flags", "set profile.model"),
+}
+"""Flags that args may not hold: why, and what to do instead."""
+
+_DATA_PARALLEL_HINTS = {
+    "--data-parallel-address": "it is the address of the first node",
+    "--data-parallel-rpc-port": "set ports.data_parallel_rpc",
+    "--data-parallel-backend": "set launch_mode",
+    "--data-parallel-hybrid-lb": "set profile.data_parallel_mode: hybrid",
+    "--data-parallel-external-lb": "set profile.data_parallel_mode: external",
+    "--data-parallel-multi-port-external-lb": "set profile.data_parallel_mode: external",
+}
+
+SIZE_FLAGS = {
+    "tensor": "--tensor-parallel-size",
+    "pipeline": "--pipeline-parallel-size",
+    "data": "--data-parallel-size",
+    "prefill_context": "--prefill-context-parallel-size",
+    "decode_context": "--decode-context-parallel-size",
+}
+"""The flag of each parallel size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorArguments:
+    """The operator's arguments, read.
+
+    Attributes:
+        arguments: every use of a flag in them.
+        names: the long names of the flags used.
+        sizes: the parallel sizes that count.
+        for_server: the items that a process which takes requests gets.
+        for_headless: the items that a process which only computes gets.
+        findings: what is refused in them, and what should be known of them.
+    """
+
+    arguments: Arguments
+    names: frozenset[str]
+    sizes: Sizes
+    for_server: tuple[str, ...]
+    for_headless: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """What the parser makes of a flag, or the default when it is not used or not readable."""
+        try:
+            return self.arguments.value(name, default)
+        except BadValueError:
+            return default
+
+
+def read_operator_arguments(profile: Profile, table: FlagTable, release: str) -> OperatorArguments:
+    """Read a profile's args by the flags of a release."""
+    arguments = parse(profile.args, table)
+    names = arguments.names()
+    api_server = {o.flag.name for o in arguments.occurrences if o.flag.api_server}
+    sizes, size_findings = _sizes(profile, arguments)
+    return OperatorArguments(
+        arguments=arguments,
+        names=names,
+        sizes=sizes,
+        for_server=profile.args,
+        for_headless=arguments.without(api_server | {"--served-model-name"}),
+        findings=(
+            *(_problem_finding(problem, release) for problem in arguments.problems),
+            *_refusals(arguments),
+            *size_findings,
+            *_notes(arguments),
+        ),
+    )
+
+
+def _problem_finding(problem: Problem, release: str) -> Finding:
+    hint = ""
+    if problem.kind == "unknown_flag":
+        hint = _known_elsewhere(problem.item.partition("=")[0], release)
+    return Finding(
+        severity="warning" if problem.kind == "value_before_its_place" else "error",
+        code=problem.kind.replace("_", "-"),
+        message=problem.message,
+        hint=hint,
+        where=f"profile.args[{problem.index}]",
+    )
+
+
+def _known_elsewhere(spelling: str, release: str) -> str:
+    catalogue = Catalogue.load("vllm")
+    name = spelling.partition(".")[0]
+    if name.startswith("--"):
+        name = name.replace("_", "-")
+    removed = catalogue.removed(name)
+    first, last = catalogue.first_release(name), catalogue.last_release(name)
+    if first is None:
+        return f"release {release} does not have it, nor does any other that is known"
+    return f"releases {first} to {last} have it" + (f"; instead: {removed.replacement}" if removed else "")
+
+
+def _refusals(arguments: Arguments) -> list[Finding]:
+    findings: list[Finding] = []
+    for use in arguments.occurrences:
+        name = use.flag.name
+        refusal = REFUSED.get(name)
+        if name.startswith("--data-parallel-") and name != "--data-parallel-size":
+            refusal = (_OF_THE_LAYOUT, _DATA_PARALLEL_HINTS.get(name, "it follows from the nodes and sizes"))
+        if refusal:
+            why, hint = refusal
+            findings.append(
+                Finding(
+                    severity="error",
+                    code="refused-argument",
+                    message=f"{name} cannot stand in args: {why}",
+                    hint=hint,
+                    where=f"profile.args[{use.start}]",
+                )
+            )
+        elif use.values and use.flag.value == "string" and names_a_secret(name.lstrip("-").replace("-", "_")):
+            findings.append(
+                Finding(
+                    severity="error",
+                    code="secret-in-arguments",
+                    message=f"{name} would show a secret to everyone who can list processes",
+                    hint="use api_key for the server's key, and profile.env with {env: NAME} for others",
+                    where=f"profile.args[{use.start}]",
+                )
+            )
+    return findings
+
+
+def _sizes(profile: Profile, arguments: Arguments) -> tuple[Sizes, list[Finding]]:
+    stated = {
+        "tensor": profile.tensor_parallel_size,
+        "pipeline": profile.pipeline_parallel_size,
+        "data": profile.data_parallel_size,
+        "prefill_context": profile.prefill_context_parallel_size,
+        "decode_context": profile.decode_context_parallel_size,
+    }
+    findings: list[Finding] = []
+    for size, name in SIZE_FLAGS.items():
+        if name not in arguments:
+            continue
+        try:
+            given = arguments.value(name)
+        except BadValueError:
+            continue  # already among the problems
+        if isinstance(given, int) and given >= 1:
+            stated[size] = given
+        else:
+            findings.append(
+                Finding(
+                    severity="error",
+                    code="bad-value",
+                    message=f"{name} must be 1 or more, not {given}",
+                    where=f"profile.args[{arguments.of(name)[-1].start}]",
+                )
+            )
+    return Sizes(**stated), findings
+
+
+def _notes(arguments: Arguments) -> list[Finding]:
+    findings: list[Finding] = []
+    for use in arguments.of("--config"):
+        findings.append(
+            Finding(
+                severity="warning",
+                code="config-file-not-read",
+                message=f"{use.flag.name} {use.values[0]}: what the file sets is not known here, "
+                "so nothing is checked against it",
+                hint="put its contents into args; what stands on the command line wins over the file",
+                where=f"profile.args[{use.start}]",
+            )
+        )
+    for name in ("--uds", "--grpc"):
+        for use in arguments.of(name):
+            findings.append(
+                Finding(
+                    severity="warning",
+                    code="no-http-port",
+                    message=f"with {name} the server does not answer at http_port, "
+                    "so it cannot be asked whether it is ready",
+                    where=f"profile.args[{use.start}]",
+                )
+            )
+    uses = [(o.flag.name, o.start) for o in arguments.occurrences if not o.flag.append and not o.key_path]
+    repeated = {name for name, _ in uses if sum(other == name for other, _ in uses) > 1}
+    findings.extend(
+        Finding(
+            severity="warning",
+            code="repeated-argument",
+            message=f"{name} is given more than once; the last one counts",
+            where=f"profile.args[{max(start for other, start in uses if other == name)}]",
+        )
+        for name in sorted(repeated)
+    )
+    return findings

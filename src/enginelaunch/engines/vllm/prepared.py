@@ -1,0 +1,204 @@
+"""What all ranks of a profile share, made once per profile and release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from enginelaunch.argv import FlagTable, overrides
+from enginelaunch.command import SecretReference, Text
+from enginelaunch.engines.catalogue import Catalogue
+from enginelaunch.engines.vllm.arguments import OperatorArguments, read_operator_arguments
+from enginelaunch.engines.vllm.flag_table import serve_flags
+from enginelaunch.engines.vllm.kv_events import KVEventArguments, kv_event_arguments
+from enginelaunch.engines.vllm.lora import LoRAArguments, lora_arguments
+from enginelaunch.findings import Finding
+from enginelaunch.profile import Profile
+
+BuiltArgument = tuple[Text, ...]
+"""A flag's long name followed by its values."""
+
+_HINTS = {
+    "--nnodes": "use launch_mode: ray, or replicas that fit into a node",
+    "--node-rank": "use launch_mode: ray, or replicas that fit into a node",
+    "--master-addr": "use launch_mode: ray, or replicas that fit into a node",
+    "--master-port": "use launch_mode: ray, or replicas that fit into a node",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedProfile:
+    """A profile, read once for a release.
+
+    It does not hold the profile, whose life decides how long it is remembered.
+
+    Attributes:
+        model: the model.
+        release: the release of the catalogue.
+        table: the release's flags.
+        operator: the operator's arguments, read.
+        engine: built arguments of every process.
+        server: built arguments of a process that takes requests, besides those.
+        lora: what LoRA adds.
+        kv_events: what KV events add.
+        env: the profile's plain variables.
+        secret_env: the profile's secret variables.
+        findings: what there is to say about the profile, whatever the node.
+    """
+
+    model: str
+    release: str
+    table: FlagTable
+    operator: OperatorArguments
+    engine: tuple[BuiltArgument, ...]
+    server: tuple[BuiltArgument, ...]
+    lora: LoRAArguments
+    kv_events: KVEventArguments
+    env: dict[str, str]
+    secret_env: dict[str, SecretReference]
+    findings: tuple[Finding, ...]
+
+    def items(self, arguments: Iterable[BuiltArgument]) -> list[Text]:
+        """Built arguments as argv items, without those that the operator replaces."""
+        replaced = self.operator.names
+        return [item for argument in arguments if argument[0] not in replaced for item in argument]
+
+    def argument_findings(self, arguments: Sequence[BuiltArgument]) -> list[Finding]:
+        """Which built arguments the operator replaces, and which the release does not have."""
+        return [*_override_findings(arguments, self.operator), *self._missing_findings(arguments)]
+
+    def _missing_findings(self, arguments: Sequence[BuiltArgument]) -> list[Finding]:
+        catalogue = Catalogue.load("vllm")
+        findings: list[Finding] = []
+        for argument in arguments:
+            name = str(argument[0])
+            if name in self.table or name in self.operator.names:
+                continue
+            first = catalogue.first_release(name)
+            findings.append(
+                Finding(
+                    severity="error",
+                    code="not-in-release",
+                    message=f"vLLM {self.release} has no {name}"
+                    + (f"; the first release with it is {first}" if first else ""),
+                    hint=_HINTS.get(name, ""),
+                    where="version",
+                )
+            )
+        return findings
+
+
+def _override_findings(arguments: Sequence[BuiltArgument], operator: OperatorArguments) -> list[Finding]:
+    plain = [tuple(str(item) for item in argument) for argument in arguments]
+    findings: list[Finding] = []
+    for override in overrides(plain, operator.arguments):
+        uses = operator.arguments.of(override.flag)
+        dotted = any(use.key_path for use in uses)
+        findings.append(
+            Finding(
+                severity="warning" if dotted else "info",
+                code="override",
+                message=f"args replace {' '.join(override.built)} with {' '.join(override.given)}",
+                hint="dotted keys replace the whole JSON value: give all of its keys" if dotted else "",
+                where=f"profile.args[{uses[-1].start}]",
+            )
+        )
+    return findings
+
+
+def prepare(profile: Profile, release: str) -> PreparedProfile:
+    """Read a profile for a release."""
+    table = serve_flags(release)
+    operator = read_operator_arguments(profile, table, release)
+    sizes = operator.sizes
+    lora = lora_arguments(profile, sizes, release)
+    kv_events = kv_event_arguments(profile.kv_events, release)
+    engine: list[BuiltArgument] = [("--tensor-parallel-size", str(sizes.tensor))]
+    optional: tuple[tuple[str, int], ...] = (
+        ("--pipeline-parallel-size", sizes.pipeline),
+        ("--prefill-context-parallel-size", sizes.prefill_context),
+        ("--decode-context-parallel-size", sizes.decode_context),
+    )
+    engine.extend((flag, str(size)) for flag, size in optional if size > 1)
+    if profile.enable_expert_parallel:
+        engine.append(("--enable-expert-parallel",))
+    engine.extend(lora.engine)
+    server: list[BuiltArgument] = [("--served-model-name", *profile.served_model_names), *lora.server]
+    return PreparedProfile(
+        model=profile.model,
+        release=release,
+        table=table,
+        operator=operator,
+        engine=tuple(engine),
+        server=tuple(server),
+        lora=lora,
+        kv_events=kv_events,
+        env={name: value for name, value in profile.env.items() if isinstance(value, str)},
+        secret_env={name: value for name, value in profile.env.items() if isinstance(value, SecretReference)},
+        findings=(
+            *operator.findings,
+            *lora.findings,
+            *kv_events.findings,
+            *_prefix_caching_findings(profile, operator),
+            *_decode_context_findings(operator),
+        ),
+    )
+
+
+def _prefix_caching_findings(profile: Profile, operator: OperatorArguments) -> list[Finding]:
+    if profile.kv_events is None or operator.value("--enable-prefix-caching", True):
+        return []
+    return [
+        Finding(
+            severity="error",
+            code="kv-events-without-prefix-caching",
+            message="prefix caching is switched off in args, and without it there are no KV events",
+            hint="leave --no-enable-prefix-caching out, or leave kv_events out",
+            where="profile.args",
+        )
+    ]
+
+
+def _decode_context_findings(operator: OperatorArguments) -> list[Finding]:
+    sizes = operator.sizes
+    if sizes.tensor % sizes.decode_context == 0:
+        return []
+    fitting = ", ".join(str(n) for n in range(1, sizes.tensor + 1) if sizes.tensor % n == 0)
+    return [
+        Finding(
+            severity="error",
+            code="bad-value",
+            message=f"decode_context_parallel_size {sizes.decode_context} must divide "
+            f"tensor_parallel_size {sizes.tensor}",
+            hint=f"use one of {fitting}",
+            where="profile.decode_context_parallel_size",
+        )
+    ]
+
+
+class PreparedProfiles:
+    """Remembers what was prepared for a profile for as long as the profile lives.
+
+    A profile is compared by identity, which costs nothing; it is frozen, so that what was prepared
+    stays true.
+    """
+
+    __slots__ = ("_prepared",)
+
+    def __init__(self) -> None:
+        self._prepared: dict[tuple[int, str], tuple[Any, PreparedProfile]] = {}
+
+    def get(self, profile: Profile, release: str) -> PreparedProfile:
+        """What is prepared for a profile and a release."""
+        import weakref  # noqa: PLC0415 - already imported by the interpreter
+
+        key = (id(profile), release)
+        found = self._prepared.get(key)
+        if found is not None and found[0]() is profile:
+            return found[1]
+        prepared = prepare(profile, release)
+        # The profile must not be kept alive by what was made from it.
+        reference = weakref.ref(profile, lambda _gone: self._prepared.pop(key, None))
+        self._prepared[key] = (reference, prepared)
+        return prepared

@@ -1,0 +1,318 @@
+"""One `vllm serve` process: its arguments, environment, readiness and ports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from enginelaunch.addresses import host_in_url
+from enginelaunch.command import (
+    Command,
+    Exits,
+    FrozenDict,
+    HTTPReady,
+    LeaderAddress,
+    ListeningPort,
+    NodeRank,
+    OwnAddress,
+    SecretReference,
+    SocketAddress,
+    Stop,
+    StopSignal,
+    Text,
+    Wait,
+)
+from enginelaunch.engine import Endpoint
+from enginelaunch.engines.vllm.environment import (
+    CLEARED,
+    network_environment,
+    visibility_environment,
+)
+from enginelaunch.engines.vllm.layout import Process
+from enginelaunch.engines.vllm.prepared import BuiltArgument, PreparedProfile
+from enginelaunch.shard import ShardSpec
+
+DEFAULT_MASTER_PORT = 29501
+"""--master-port when it is left out: vllm/config/parallel.py."""
+
+DEFAULT_DATA_PARALLEL_RPC_PORT = 29550
+"""--data-parallel-rpc-port when it is left out: vllm/config/parallel.py."""
+
+HEALTH_PATH = "/health"
+
+READY_TIMEOUT = 3600.0
+"""Seconds to wait for a server: loading hundreds of gigabytes from a network disk takes this long."""
+
+_STOP = Stop(
+    # A server that is still starting does not heed the first SIGTERM; a second one ends it.
+    signals=(StopSignal("SIGTERM", 30.0), StopSignal("SIGTERM", 15.0), StopSignal("SIGKILL", 5.0)),
+)
+
+_MEANINGS = (
+    (1, "it failed while starting or running; its last lines say why"),
+    (2, "an argument is wrong"),
+    (137, "it was killed, by SIGKILL or for lack of memory"),
+    (143, "it was stopped while it was still importing"),
+)
+
+SERVER_EXITS = Exits(success=(0, 143), meanings=((0, "it was stopped as asked"), *_MEANINGS))
+WORKER_EXITS = Exits(
+    success=(), meanings=((0, "it ended; a worker that ends leaves the server hanging"), *_MEANINGS)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServePart:
+    """What is needed to build one process of a node.
+
+    Attributes:
+        shard: the node's part.
+        prepared: what all ranks share.
+        process: which of the deployment's processes it is.
+        path: the program.
+    """
+
+    shard: ShardSpec
+    prepared: PreparedProfile
+    process: Process
+    path: str
+
+    @property
+    def name(self) -> str:
+        """The command's name, unique on its node."""
+        if self.process.headless:
+            return "worker"
+        return f"server-{self.process.index}" if self.process.gpu_slice else "server"
+
+    @property
+    def http_port(self) -> int:
+        """The port at which it answers."""
+        given = self.prepared.operator.value("--port")
+        return given if isinstance(given, int) else self.shard.http_port + self.process.index
+
+    @property
+    def http_host(self) -> str:
+        """The address on which it listens."""
+        given = self.prepared.operator.value("--host")
+        return given if isinstance(given, str) else self.shard.http_host
+
+    @property
+    def answers_http(self) -> bool:
+        """Whether it can be asked over HTTP at its port."""
+        names = self.prepared.operator.names
+        return not self.process.headless and "--uds" not in names and "--grpc" not in names
+
+
+def built_arguments(part: ServePart) -> list[BuiltArgument]:
+    """The built arguments of a process, before the operator's."""
+    shard, process, prepared = part.shard, part.process, part.prepared
+    arguments: list[BuiltArgument] = []
+    if not process.headless:
+        arguments.append(("--host", shard.http_host))
+        arguments.append(("--port", str(shard.http_port + process.index)))
+    arguments.extend(prepared.engine)
+    if process.executor:
+        arguments.append(("--distributed-executor-backend", process.executor))
+    if process.spans_nodes:
+        arguments.extend(_node_arguments(shard))
+    if process.ranks:
+        arguments.extend(_data_parallel_arguments(part))
+    if process.headless:
+        arguments.append(("--headless",))
+    else:
+        arguments.extend(prepared.server)
+    if process.has_scheduler:
+        arguments.extend(prepared.kv_events.arguments)
+    return arguments
+
+
+def leader_address(shard: ShardSpec) -> Text:
+    """The leader's address without brackets; a placeholder when a scheduler decides it."""
+    if shard.leader_addr is not None:
+        return shard.leader_addr
+    return shard.node_addr if shard.is_leader and shard.node_addr is not None else LeaderAddress()
+
+
+def master_port(shard: ShardSpec) -> int:
+    """The port at which the nodes of one replica meet."""
+    return shard.leader_port or shard.ports.leader or DEFAULT_MASTER_PORT
+
+
+def data_parallel_rpc_port(shard: ShardSpec) -> int:
+    """The port at which data-parallel ranks report to the leader."""
+    return shard.ports.data_parallel_rpc or DEFAULT_DATA_PARALLEL_RPC_PORT
+
+
+def _node_arguments(shard: ShardSpec) -> list[BuiltArgument]:
+    return [
+        ("--nnodes", str(shard.nnodes)),
+        ("--node-rank", _rank(shard.node_rank)),
+        ("--master-addr", leader_address(shard)),
+        ("--master-port", str(master_port(shard))),
+    ]
+
+
+def _rank(rank: int | NodeRank) -> Text:
+    return str(rank) if isinstance(rank, int) else rank
+
+
+def _data_parallel_arguments(part: ServePart) -> list[BuiltArgument]:
+    shard, process = part.shard, part.process
+    ranks = process.ranks
+    assert ranks is not None
+    external = shard.profile.data_parallel_mode == "external"
+    hybrid = shard.profile.data_parallel_mode == "hybrid" and ranks.start_rank is not None
+    arguments: list[BuiltArgument] = [("--data-parallel-size", str(part.prepared.operator.sizes.data))]
+    if ranks.size_local is not None:
+        arguments.append(("--data-parallel-size-local", str(ranks.size_local)))
+    if ranks.start_rank is not None:
+        arguments.append(("--data-parallel-start-rank", _rank(ranks.start_rank)))
+    if ranks.rank is not None:
+        arguments.append(("--data-parallel-rank", _rank(ranks.rank)))
+    if hybrid:
+        arguments.append(("--data-parallel-hybrid-lb",))
+    elif external and "--data-parallel-external-lb" in part.prepared.table:
+        # Older releases take a rank alone for external load balancing.
+        arguments.append(("--data-parallel-external-lb",))
+    if ranks.address and (shard.nnodes > 1 or shard.leader_addr or shard.node_addr):
+        arguments.append(("--data-parallel-address", leader_address(shard)))
+    if ranks.address:
+        arguments.append(("--data-parallel-rpc-port", str(data_parallel_rpc_port(shard))))
+    if process.ray_data_parallel:
+        arguments.append(("--data-parallel-backend", "ray"))
+    return arguments
+
+
+def serve_command(part: ServePart) -> Command:
+    """The command for one `vllm serve` process started by the operator's node, not by Ray."""
+    shard, process, prepared = part.shard, part.process, part.prepared
+    env: dict[str, Text] = {
+        **network_environment(shard),
+        **visibility_environment(shard, prepared.release, process.gpu_slice),
+        **feature_environment(part),
+        **prepared.env,
+    }
+    return make_serve_command(part, env, {})
+
+
+def feature_environment(part: ServePart) -> dict[str, Text]:
+    """What the profile's features need in the environment of the process."""
+    env: dict[str, Text] = {}
+    if not part.process.headless:
+        env.update(part.prepared.lora.server_env)
+    if part.process.has_scheduler:
+        env.update(part.prepared.kv_events.env)
+    return env
+
+
+def make_serve_command(
+    part: ServePart,
+    env: dict[str, Text],
+    secret_env: dict[str, SecretReference],
+    waits_for: tuple[Wait, ...] = (),
+) -> Command:
+    """Put a `vllm serve` command together.
+
+    Args:
+        part: what is needed to build it.
+        env: its whole environment.
+        secret_env: secrets of the cluster; the profile's and the API key are added.
+        waits_for: what has to listen before it starts.
+    """
+    shard, process, prepared = part.shard, part.process, part.prepared
+    operator = prepared.operator
+    secrets = {**secret_env, **prepared.secret_env}
+    if shard.api_key is not None and not process.headless:
+        secrets["VLLM_API_KEY"] = shard.api_key
+    given = operator.for_headless if process.headless else operator.for_server
+    return Command(
+        name=part.name,
+        path=part.path,
+        args=("serve", prepared.model, *prepared.items(built_arguments(part)), *given),
+        env=FrozenDict(env),
+        secret_env=FrozenDict(secrets),
+        clear_env=CLEARED,
+        role="worker" if process.headless else "serves",
+        waits_for=waits_for,
+        ready=_ready(part),
+        ports=listening_ports(part),
+        stop=_STOP,
+        exits=WORKER_EXITS if process.headless else SERVER_EXITS,
+    )
+
+
+def _ready(part: ServePart) -> HTTPReady | None:
+    if not part.answers_http:
+        return None
+    return HTTPReady(
+        address=SocketAddress(_probe_host(part.http_host), part.http_port),
+        path=HEALTH_PATH,
+        scheme=_scheme(part),
+        timeout=READY_TIMEOUT,
+    )
+
+
+def _scheme(part: ServePart) -> Literal["http", "https"]:
+    return "https" if "--ssl-keyfile" in part.prepared.operator.names else "http"
+
+
+def _probe_host(http_host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http_host, http_host)
+
+
+def listening_ports(part: ServePart) -> tuple[ListeningPort, ...]:
+    """Where the process listens, as far as it is known beforehand."""
+    shard, process = part.shard, part.process
+    ports: list[ListeningPort] = []
+    if part.answers_http:
+        ports.append(ListeningPort(name="http", base=part.http_port))
+    if process.spans_nodes and shard.is_leader:
+        ports.append(ListeningPort(name="master", base=master_port(shard)))
+    if process.ranks and process.ranks.address and shard.is_leader and process.index == 0:
+        ports.append(ListeningPort(name="data parallel RPC", base=data_parallel_rpc_port(shard)))
+    ports.extend(_kv_event_ports(part))
+    return tuple(ports)
+
+
+def _kv_event_ports(part: ServePart) -> list[ListeningPort]:
+    kv_events, process = part.shard.profile.kv_events, part.process
+    if kv_events is None or not process.has_scheduler or process.first_rank is None:
+        return []
+    ports: list[ListeningPort] = []
+    for name, base in (("KV events", kv_events.port), ("KV event replay", kv_events.replay_port)):
+        connects = name == "KV events" and kv_events.connect is not None
+        if base is not None and not connects:
+            ports.append(ListeningPort(name=name, base=base + process.first_rank, span=process.rank_count))
+    return ports
+
+
+def endpoint(part: ServePart) -> Endpoint:
+    """Where the process takes requests."""
+    host: Text
+    if part.http_host not in ("0.0.0.0", "::"):
+        host = part.http_host
+    elif part.shard.node_addr is not None:
+        host = part.shard.node_addr
+    else:
+        host = OwnAddress()
+    process = part.process
+    ranks = None
+    if process.ranks and process.first_rank is not None:
+        # An internal load balancer stands in front of the ranks of all nodes.
+        internal = part.shard.profile.data_parallel_mode == "internal"
+        last = (
+            part.prepared.operator.sizes.data - 1 if internal else process.first_rank + process.rank_count - 1
+        )
+        ranks = (process.first_rank, last)
+    return Endpoint(
+        command=part.name,
+        host=host,
+        port=part.http_port,
+        scheme=_scheme(part),
+        data_parallel_ranks=ranks,
+    )
+
+
+def node_host_in_url(shard: ShardSpec) -> Text:
+    """The node's own address as it stands in front of a port."""
+    return OwnAddress(in_url=True) if shard.node_addr is None else host_in_url(shard.node_addr)
