@@ -109,11 +109,12 @@ class FlagTable:
         '--tensor-parallel-size'
     """
 
-    __slots__ = ("_by_destination", "_by_spelling", "_glued", "flags", "grammar")
+    __slots__ = ("_by_destination", "_by_spelling", "_glued", "flags", "grammar", "names")
 
     def __init__(self, flags: Iterable[Flag], grammar: Grammar) -> None:
         self.flags = tuple(flags)
         self.grammar = grammar
+        self.names = frozenset(flag.name for flag in self.flags)
         by_spelling: dict[str, tuple[Flag, bool]] = {}
         for flag in self.flags:
             for spelling in (flag.name, *flag.aliases, *flag.negations):

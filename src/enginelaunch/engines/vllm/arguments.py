@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from enginelaunch.argv import Arguments, BadValueError, FlagTable, Problem, parse
 from enginelaunch.engines.catalogue import Catalogue
@@ -54,6 +54,10 @@ class OperatorArguments:
         sizes: the parallel sizes that count.
         for_server: the items that a process which takes requests gets.
         for_headless: the items that a process which only computes gets.
+        port: the server's port, when they set it.
+        host: the address on which the server listens, when they set it.
+        scheme: how the server is spoken to.
+        answers_http: whether a server can be asked over HTTP at its port.
         findings: what is refused in them, and what should be known of them.
     """
 
@@ -62,14 +66,22 @@ class OperatorArguments:
     sizes: Sizes
     for_server: tuple[str, ...]
     for_headless: tuple[str, ...]
+    port: int | None
+    host: str | None
+    scheme: Literal["http", "https"]
+    answers_http: bool
     findings: tuple[Finding, ...]
 
     def value(self, name: str, default: Any = None) -> Any:
         """What the parser makes of a flag, or the default when it is not used or not readable."""
-        try:
-            return self.arguments.value(name, default)
-        except BadValueError:
-            return default
+        return _value(self.arguments, name, default)
+
+
+def _value(arguments: Arguments, name: str, default: Any = None) -> Any:
+    try:
+        return arguments.value(name, default)
+    except BadValueError:  # already among the problems
+        return default
 
 
 def read_operator_arguments(profile: Profile, table: FlagTable, release: str) -> OperatorArguments:
@@ -84,6 +96,10 @@ def read_operator_arguments(profile: Profile, table: FlagTable, release: str) ->
         sizes=sizes,
         for_server=profile.args,
         for_headless=arguments.without(api_server | {"--served-model-name"}),
+        port=_value(arguments, "--port"),
+        host=_value(arguments, "--host"),
+        scheme="https" if "--ssl-keyfile" in names else "http",
+        answers_http=names.isdisjoint({"--uds", "--grpc"}),
         findings=(
             *(_problem_finding(problem, release) for problem in arguments.problems),
             *_refusals(arguments),
@@ -161,11 +177,10 @@ def _sizes(profile: Profile, arguments: Arguments) -> tuple[Sizes, list[Finding]
     for size, name in SIZE_FLAGS.items():
         if name not in arguments:
             continue
-        try:
-            given = arguments.value(name)
-        except BadValueError:
-            continue  # already among the problems
-        if isinstance(given, int) and given >= 1:
+        given = _value(arguments, name)
+        if given is None:
+            continue
+        if given >= 1:
             stated[size] = given
         else:
             findings.append(

@@ -8,18 +8,17 @@ from typing import Any
 
 from enginelaunch.command import Command
 from enginelaunch.engine import Endpoint, Metrics
-from enginelaunch.engines.catalogue import Catalogue, UnknownReleaseError
+from enginelaunch.engines.catalogue import Catalogue, ReleaseChoice, UnknownReleaseError
 from enginelaunch.engines.vllm.environment import environment_findings, visibility_findings
 from enginelaunch.engines.vllm.installation import Installation, find_installation
 from enginelaunch.engines.vllm.kv_events import KVEventEndpoint, kv_event_endpoints
-from enginelaunch.engines.vllm.layout import Cluster, Layout, lay_out
+from enginelaunch.engines.vllm.layout import Cluster, Layout
 from enginelaunch.engines.vllm.prepared import PreparedProfile, PreparedProfiles
 from enginelaunch.engines.vllm.ray import DEFAULT_HEAD_PORT, ray_commands, ray_findings
 from enginelaunch.engines.vllm.serve import (
     DEFAULT_MASTER_PORT,
     HEALTH_PATH,
     ServePart,
-    built_arguments,
     endpoint,
     node_host_in_url,
     serve_command,
@@ -30,11 +29,12 @@ from enginelaunch.shard import GPU, LaunchMode, ShardSpec
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Draft:
     """What a shard comes to, before it is put into commands."""
 
     prepared: PreparedProfile
-    layout: Layout
+    parts: tuple[ServePart, ...]
+    findings: tuple[Finding, ...]
 
 
 class VLLM:
@@ -79,6 +79,7 @@ class VLLM:
             self._choice = Catalogue.load("vllm").choose(version)
         except (UnknownReleaseError, ValueError) as error:
             raise LaunchError.of("unknown-release", str(error), where="version") from None
+        self._version_findings = _version_findings(self._choice)
         self._installed: Installation | None = None
         self._prepared = PreparedProfiles()
 
@@ -135,23 +136,11 @@ class VLLM:
 
     def review(self, shard: ShardSpec) -> Report:
         """Say what `commands` would do with a shard: refusals, overrides, notes."""
-        prepared = self._prepared.get(shard.profile, self.release)
-        findings = [*self._version_findings(), *prepared.findings]
-        findings += visibility_findings(shard, self.release)
-        port = prepared.operator.value("--port")
-        findings += environment_findings(shard, port if isinstance(port, int) else shard.http_port)
         try:
-            layout = self._lay_out(shard, prepared)
+            draft = self._draft(shard)
         except LaunchError as error:
-            return Report.of([*findings, *error.report.findings])
-        findings += layout.findings
-        if shard.launch_mode == "ray":
-            findings += ray_findings(shard, layout.processes, self.release, self.ray_version)
-        for process in layout.processes:
-            part = ServePart(shard=shard, prepared=prepared, process=process, path="")
-            findings += prepared.argument_findings(built_arguments(part))
-        findings += _shared_port_findings(prepared, layout)
-        return Report.of(findings)
+            return error.report
+        return Report.of([*self._version_findings, *draft.prepared.findings, *draft.findings])
 
     def commands(self, shard: ShardSpec) -> list[Command]:
         """The commands to start on the shard's node, in their order.
@@ -159,18 +148,15 @@ class VLLM:
         Raises:
             LaunchError: the shard cannot be launched as it is.
         """
-        prepared = self._prepared.get(shard.profile, self.release)
-        self.review(shard).raise_for_errors()
-        layout = self._lay_out(shard, prepared)
+        draft = self._draft(shard)
+        if draft.prepared.has_errors or any(finding.severity == "error" for finding in draft.findings):
+            self.review(shard).raise_for_errors()
         installed = self._installed
         vllm_path = (installed and installed.vllm_path) or self.path or "vllm"
-        ray_path = (installed and installed.ray_path) or self.ray_path or "ray"
         if shard.launch_mode == "ray":
-            return ray_commands(shard, prepared, layout.processes, vllm_path, ray_path)
-        return [
-            serve_command(ServePart(shard=shard, prepared=prepared, process=process, path=vllm_path))
-            for process in layout.processes
-        ]
+            ray_path = (installed and installed.ray_path) or self.ray_path or "ray"
+            return ray_commands(shard, draft.prepared, draft.parts, vllm_path, ray_path)
+        return [serve_command(part, vllm_path) for part in draft.parts]
 
     def endpoints(self, shard: ShardSpec) -> list[Endpoint]:
         """Where the shard's node takes requests; empty on a node that only computes.
@@ -206,53 +192,57 @@ class VLLM:
         """The port at which nodes meet when none is given."""
         return DEFAULT_HEAD_PORT if launch_mode == "ray" else DEFAULT_MASTER_PORT
 
-    def _parts(self, shard: ShardSpec) -> list[ServePart]:
+    def _parts(self, shard: ShardSpec) -> tuple[ServePart, ...]:
+        return self._draft(shard).parts
+
+    def _draft(self, shard: ShardSpec) -> _Draft:
         prepared = self._prepared.get(shard.profile, self.release)
-        return [
-            ServePart(shard=shard, prepared=prepared, process=process, path="")
-            for process in self._lay_out(shard, prepared).processes
-        ]
+        findings = visibility_findings(shard, self.release)
+        if shard.profile.env:
+            findings += environment_findings(shard, prepared.operator.port or shard.http_port)
+        try:
+            layout = prepared.layout(_cluster(shard))
+        except LaunchError as error:
+            known = [*self._version_findings, *prepared.findings, *findings]
+            raise LaunchError(Report.of([*known, *error.report.findings])) from None
+        findings += layout.findings
+        if shard.launch_mode == "ray":
+            findings += ray_findings(shard, layout.processes, self.release, self.ray_version)
+        parts = tuple(ServePart.of(shard, prepared, process) for process in layout.processes)
+        for part in parts:
+            findings += prepared.argument_findings(part.arguments)
+        findings += _shared_port_findings(prepared, layout)
+        return _Draft(prepared, parts, tuple(findings))
 
-    def _lay_out(self, shard: ShardSpec, prepared: PreparedProfile) -> Layout:
-        counts = shard.gpus_per_node
-        if counts is None and shard.gpus is not None:
-            counts = (len(shard.gpus),) * shard.nnodes
-        if shard.platform == "cpu":
-            counts = None
-        return lay_out(
-            prepared.operator.sizes,
-            Cluster(
-                nnodes=shard.nnodes,
-                node_rank=shard.node_rank,
-                gpus_per_node=counts,
-                launch_mode=shard.launch_mode,
-                load_balancing=shard.profile.data_parallel_mode,
-            ),
+
+def _cluster(shard: ShardSpec) -> Cluster:
+    counts = shard.gpus_per_node
+    if counts is None and shard.gpus is not None:
+        counts = (len(shard.gpus),) * shard.nnodes
+    return Cluster(
+        nnodes=shard.nnodes,
+        node_rank=shard.node_rank,
+        gpus_per_node=None if shard.platform == "cpu" else counts,
+        launch_mode=shard.launch_mode,
+        load_balancing=shard.profile.data_parallel_mode,
+    )
+
+
+def _version_findings(choice: ReleaseChoice) -> tuple[Finding, ...]:
+    if choice.reason == "newest_not_given":
+        message = f"no version is given; commands are built for {choice.release}, the newest known"
+        return (_version_warning("version-not-given", message, "state the release that is installed"),)
+    if choice.reason == "newest_assumed_newer":
+        message = (
+            f"{choice.requested} is newer than {choice.release}, the newest known; "
+            "commands are built for that"
         )
+        return (_version_warning("version-not-known", message, "check the commands with the release itself"),)
+    return ()
 
-    def _version_findings(self) -> list[Finding]:
-        choice = self._choice
-        if choice.reason == "newest_not_given":
-            return [
-                Finding(
-                    severity="warning",
-                    code="version-not-given",
-                    message=f"no version is given; commands are built for {choice.release}, the newest known",
-                    hint="state the release that is installed",
-                    where="version",
-                )
-            ]
-        if choice.reason == "newest_assumed_newer":
-            return [
-                Finding(
-                    severity="warning",
-                    code="version-not-known",
-                    message=f"{choice.requested} is newer than {choice.release}, the newest known; "
-                    "commands are built for that",
-                    where="version",
-                )
-            ]
-        return []
+
+def _version_warning(code: str, message: str, hint: str) -> Finding:
+    return Finding(severity="warning", code=code, message=message, hint=hint, where="version")
 
 
 def _shared_port_findings(prepared: PreparedProfile, layout: Layout) -> list[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from enginelaunch.argv import FlagTable, overrides
@@ -12,6 +12,7 @@ from enginelaunch.engines.catalogue import Catalogue
 from enginelaunch.engines.vllm.arguments import OperatorArguments, read_operator_arguments
 from enginelaunch.engines.vllm.flag_table import serve_flags
 from enginelaunch.engines.vllm.kv_events import KVEventArguments, kv_event_arguments
+from enginelaunch.engines.vllm.layout import Cluster, Layout, lay_out
 from enginelaunch.engines.vllm.lora import LoRAArguments, lora_arguments
 from enginelaunch.findings import Finding
 from enginelaunch.profile import Profile
@@ -19,12 +20,11 @@ from enginelaunch.profile import Profile
 BuiltArgument = tuple[Text, ...]
 """A flag's long name followed by its values."""
 
-_HINTS = {
-    "--nnodes": "use launch_mode: ray, or replicas that fit into a node",
-    "--node-rank": "use launch_mode: ray, or replicas that fit into a node",
-    "--master-addr": "use launch_mode: ray, or replicas that fit into a node",
-    "--master-port": "use launch_mode: ray, or replicas that fit into a node",
-}
+_HINTS = dict.fromkeys(
+    ("--nnodes", "--node-rank", "--master-addr", "--master-port"),
+    "use launch_mode: ray, or replicas that fit into a node",
+)
+"""What to do instead, where an older release lacks a flag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,7 @@ class PreparedProfile:
         kv_events: what KV events add.
         env: the profile's plain variables.
         secret_env: the profile's secret variables.
+        layouts: what runs on a node, by what it depends on; filled as it is asked for.
         findings: what there is to say about the profile, whatever the node.
     """
 
@@ -58,6 +59,23 @@ class PreparedProfile:
     env: dict[str, str]
     secret_env: dict[str, SecretReference]
     findings: tuple[Finding, ...]
+    layouts: dict[Cluster, Layout] = field(default_factory=dict)
+
+    def layout(self, cluster: Cluster) -> Layout:
+        """What runs on a node of a cluster.
+
+        Raises:
+            LaunchError: the sizes do not fit the nodes.
+        """
+        found = self.layouts.get(cluster)
+        if found is None:
+            found = self.layouts[cluster] = lay_out(self.operator.sizes, cluster)
+        return found
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether the profile cannot be launched anywhere."""
+        return any(finding.severity == "error" for finding in self.findings)
 
     def items(self, arguments: Iterable[BuiltArgument]) -> list[Text]:
         """Built arguments as argv items, without those that the operator replaces."""
@@ -66,27 +84,33 @@ class PreparedProfile:
 
     def argument_findings(self, arguments: Sequence[BuiltArgument]) -> list[Finding]:
         """Which built arguments the operator replaces, and which the release does not have."""
-        return [*_override_findings(arguments, self.operator), *self._missing_findings(arguments)]
+        names = {argument[0] for argument in arguments}
+        findings: list[Finding] = []
+        if not names.isdisjoint(self.operator.names):
+            findings += _override_findings(arguments, self.operator)
+        if not names <= self.table.names:
+            findings += self._missing_findings(arguments)
+        return findings
 
     def _missing_findings(self, arguments: Sequence[BuiltArgument]) -> list[Finding]:
         catalogue = Catalogue.load("vllm")
-        findings: list[Finding] = []
+        missing: dict[tuple[str | None, str], list[str]] = {}
         for argument in arguments:
             name = str(argument[0])
-            if name in self.table or name in self.operator.names:
-                continue
-            first = catalogue.first_release(name)
-            findings.append(
-                Finding(
-                    severity="error",
-                    code="not-in-release",
-                    message=f"vLLM {self.release} has no {name}"
-                    + (f"; the first release with it is {first}" if first else ""),
-                    hint=_HINTS.get(name, ""),
-                    where="version",
-                )
+            if name not in self.table.names:
+                key = (catalogue.first_release(name), _HINTS.get(name, ""))
+                missing.setdefault(key, []).append(name)
+        return [
+            Finding(
+                severity="error",
+                code="not-in-release",
+                message=f"vLLM {self.release} has no {', '.join(names)}; "
+                + (f"{first} is the first release that does" if first else "no known release does"),
+                hint=hint,
+                where="version",
             )
-        return findings
+            for (first, hint), names in missing.items()
+        ]
 
 
 def _override_findings(arguments: Sequence[BuiltArgument], operator: OperatorArguments) -> list[Finding]:

@@ -86,17 +86,14 @@ def head_port(shard: ShardSpec) -> int:
 def ray_commands(
     shard: ShardSpec,
     prepared: PreparedProfile,
-    processes: Iterable[Process],
+    parts: Iterable[ServePart],
     vllm_path: str,
     ray_path: str,
 ) -> list[Command]:
     """The commands of a node: on the leader the head and then the server, elsewhere the join alone."""
     if not shard.is_leader:
         return [_join_command(shard, prepared, ray_path)]
-    servers = [
-        _server_command(ServePart(shard=shard, prepared=prepared, process=process, path=vllm_path))
-        for process in processes
-    ]
+    servers = [_server_command(part, vllm_path) for part in parts]
     return [_head_command(shard, prepared, ray_path), *servers]
 
 
@@ -182,13 +179,13 @@ def _start_command(shard: ShardSpec, prepared: PreparedProfile, command: Command
     )
 
 
-def _server_command(part: ServePart) -> Command:
+def _server_command(part: ServePart, path: str) -> Command:
     shard, prepared = part.shard, part.prepared
     env: dict[str, Text] = {"RAY_ADDRESS": _head_address(shard)}
     if part.process.ray_pack_strategy:
         env["VLLM_RAY_DP_PACK_STRATEGY"] = part.process.ray_pack_strategy
     env |= {**feature_environment(part), **_token_mode(shard), **prepared.env}
-    return make_serve_command(part, env, dict(_token(shard)), (_wait_for_head(shard),))
+    return make_serve_command(part, path, env, dict(_token(shard)), (_wait_for_head(shard),))
 
 
 def _token_mode(shard: ShardSpec) -> dict[str, Text]:

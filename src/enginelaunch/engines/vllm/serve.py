@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from enginelaunch.addresses import host_in_url
 from enginelaunch.command import (
@@ -63,19 +62,25 @@ WORKER_EXITS = Exits(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServePart:
-    """What is needed to build one process of a node.
+    """One process of a node, before it is put into a command.
 
     Attributes:
         shard: the node's part.
         prepared: what all ranks share.
         process: which of the deployment's processes it is.
-        path: the program.
+        arguments: its built arguments, before the operator's.
     """
 
     shard: ShardSpec
     prepared: PreparedProfile
     process: Process
-    path: str
+    arguments: tuple[BuiltArgument, ...]
+
+    @classmethod
+    def of(cls, shard: ShardSpec, prepared: PreparedProfile, process: Process) -> ServePart:
+        """The part with its arguments built."""
+        arguments = built_arguments(shard, prepared, process)
+        return cls(shard=shard, prepared=prepared, process=process, arguments=tuple(arguments))
 
     @property
     def name(self) -> str:
@@ -87,25 +92,21 @@ class ServePart:
     @property
     def http_port(self) -> int:
         """The port at which it answers."""
-        given = self.prepared.operator.value("--port")
-        return given if isinstance(given, int) else self.shard.http_port + self.process.index
+        return self.prepared.operator.port or self.shard.http_port + self.process.index
 
     @property
     def http_host(self) -> str:
         """The address on which it listens."""
-        given = self.prepared.operator.value("--host")
-        return given if isinstance(given, str) else self.shard.http_host
+        return self.prepared.operator.host or self.shard.http_host
 
     @property
     def answers_http(self) -> bool:
         """Whether it can be asked over HTTP at its port."""
-        names = self.prepared.operator.names
-        return not self.process.headless and "--uds" not in names and "--grpc" not in names
+        return not self.process.headless and self.prepared.operator.answers_http
 
 
-def built_arguments(part: ServePart) -> list[BuiltArgument]:
+def built_arguments(shard: ShardSpec, prepared: PreparedProfile, process: Process) -> list[BuiltArgument]:
     """The built arguments of a process, before the operator's."""
-    shard, process, prepared = part.shard, part.process, part.prepared
     arguments: list[BuiltArgument] = []
     if not process.headless:
         arguments.append(("--host", shard.http_host))
@@ -116,7 +117,7 @@ def built_arguments(part: ServePart) -> list[BuiltArgument]:
     if process.spans_nodes:
         arguments.extend(_node_arguments(shard))
     if process.ranks:
-        arguments.extend(_data_parallel_arguments(part))
+        arguments.extend(_data_parallel_arguments(shard, prepared, process))
     if process.headless:
         arguments.append(("--headless",))
     else:
@@ -156,13 +157,14 @@ def _rank(rank: int | NodeRank) -> Text:
     return str(rank) if isinstance(rank, int) else rank
 
 
-def _data_parallel_arguments(part: ServePart) -> list[BuiltArgument]:
-    shard, process = part.shard, part.process
+def _data_parallel_arguments(
+    shard: ShardSpec, prepared: PreparedProfile, process: Process
+) -> list[BuiltArgument]:
     ranks = process.ranks
     assert ranks is not None
     external = shard.profile.data_parallel_mode == "external"
     hybrid = shard.profile.data_parallel_mode == "hybrid" and ranks.start_rank is not None
-    arguments: list[BuiltArgument] = [("--data-parallel-size", str(part.prepared.operator.sizes.data))]
+    arguments: list[BuiltArgument] = [("--data-parallel-size", str(prepared.operator.sizes.data))]
     if ranks.size_local is not None:
         arguments.append(("--data-parallel-size-local", str(ranks.size_local)))
     if ranks.start_rank is not None:
@@ -171,7 +173,7 @@ def _data_parallel_arguments(part: ServePart) -> list[BuiltArgument]:
         arguments.append(("--data-parallel-rank", _rank(ranks.rank)))
     if hybrid:
         arguments.append(("--data-parallel-hybrid-lb",))
-    elif external and "--data-parallel-external-lb" in part.prepared.table:
+    elif external and "--data-parallel-external-lb" in prepared.table.names:
         # Older releases take a rank alone for external load balancing.
         arguments.append(("--data-parallel-external-lb",))
     if ranks.address and (shard.nnodes > 1 or shard.leader_addr or shard.node_addr):
@@ -183,7 +185,7 @@ def _data_parallel_arguments(part: ServePart) -> list[BuiltArgument]:
     return arguments
 
 
-def serve_command(part: ServePart) -> Command:
+def serve_command(part: ServePart, path: str) -> Command:
     """The command for one `vllm serve` process started by the operator's node, not by Ray."""
     shard, process, prepared = part.shard, part.process, part.prepared
     env: dict[str, Text] = {
@@ -192,7 +194,7 @@ def serve_command(part: ServePart) -> Command:
         **feature_environment(part),
         **prepared.env,
     }
-    return make_serve_command(part, env, {})
+    return make_serve_command(part, path, env, {})
 
 
 def feature_environment(part: ServePart) -> dict[str, Text]:
@@ -207,6 +209,7 @@ def feature_environment(part: ServePart) -> dict[str, Text]:
 
 def make_serve_command(
     part: ServePart,
+    path: str,
     env: dict[str, Text],
     secret_env: dict[str, SecretReference],
     waits_for: tuple[Wait, ...] = (),
@@ -214,7 +217,8 @@ def make_serve_command(
     """Put a `vllm serve` command together.
 
     Args:
-        part: what is needed to build it.
+        part: the process.
+        path: the program.
         env: its whole environment.
         secret_env: secrets of the cluster; the profile's and the API key are added.
         waits_for: what has to listen before it starts.
@@ -227,8 +231,8 @@ def make_serve_command(
     given = operator.for_headless if process.headless else operator.for_server
     return Command(
         name=part.name,
-        path=part.path,
-        args=("serve", prepared.model, *prepared.items(built_arguments(part)), *given),
+        path=path,
+        args=("serve", prepared.model, *prepared.items(part.arguments), *given),
         env=FrozenDict(env),
         secret_env=FrozenDict(secrets),
         clear_env=CLEARED,
@@ -247,13 +251,9 @@ def _ready(part: ServePart) -> HTTPReady | None:
     return HTTPReady(
         address=SocketAddress(_probe_host(part.http_host), part.http_port),
         path=HEALTH_PATH,
-        scheme=_scheme(part),
+        scheme=part.prepared.operator.scheme,
         timeout=READY_TIMEOUT,
     )
-
-
-def _scheme(part: ServePart) -> Literal["http", "https"]:
-    return "https" if "--ssl-keyfile" in part.prepared.operator.names else "http"
 
 
 def _probe_host(http_host: str) -> str:
@@ -308,7 +308,7 @@ def endpoint(part: ServePart) -> Endpoint:
         command=part.name,
         host=host,
         port=part.http_port,
-        scheme=_scheme(part),
+        scheme=part.prepared.operator.scheme,
         data_parallel_ranks=ranks,
     )
 
