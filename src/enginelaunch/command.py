@@ -6,7 +6,7 @@ secret stands as a reference to where it is kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NoReturn
 
@@ -94,6 +94,13 @@ def joined(*parts: Text | int) -> Text:
     return flat[0] if len(flat) == 1 else Joined(tuple(flat))
 
 
+_VALUE_NAMES: dict[type, str] = {
+    LeaderAddress: "leader_addr",
+    OwnAddress: "node_addr",
+    NodeRank: "node_rank",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceholderValues:
     """What the placeholders stand for on one node.
@@ -108,25 +115,34 @@ class PlaceholderValues:
     node_addr: str | None = None
     node_rank: int | None = None
 
+    def fill(self, text: Text) -> Text:
+        """The text with every placeholder replaced whose value is known."""
+        if isinstance(text, str):
+            return text
+        if isinstance(text, Joined):
+            return joined(*(self.fill(part) for part in text.parts))
+        if isinstance(text, NodeRank):
+            return text if self.node_rank is None else str(text.at(self.node_rank))
+        address = self.leader_addr if isinstance(text, LeaderAddress) else self.node_addr
+        if address is None:
+            return text
+        return host_in_url(address) if text.in_url else address
+
     def text(self, text: Text) -> str:
         """The text with every placeholder replaced.
 
         Raises:
             ValueError: the value of a placeholder is not known.
         """
-        if isinstance(text, str):
-            return text
-        if isinstance(text, Joined):
-            return "".join(self.text(part) for part in text.parts)
-        if isinstance(text, NodeRank):
-            if self.node_rank is None:
-                raise ValueError("node_rank is needed: the command depends on the rank of its node")
-            return str(text.at(self.node_rank))
-        name = "leader_addr" if isinstance(text, LeaderAddress) else "node_addr"
-        address: str | None = getattr(self, name)
-        if address is None:
-            raise ValueError(f"{name} is needed: the command depends on it")
-        return host_in_url(address) if text.in_url else address
+        filled = self.fill(text)
+        if isinstance(filled, str):
+            return filled
+        first = (
+            filled
+            if not isinstance(filled, Joined)
+            else next(p for p in filled.parts if not isinstance(p, str))
+        )
+        raise ValueError(f"{_VALUE_NAMES[type(first)]} is needed: the command depends on it")
 
 
 # --- secrets ---
@@ -424,17 +440,29 @@ class Command:
         values = PlaceholderValues(leader_addr=leader_addr, node_addr=node_addr, node_rank=node_rank)
         return self._with(values.text)
 
-    def _with(self, text: Any) -> Command:
-        return replace(
-            self,
-            args=tuple(text(item) for item in self.args),
-            env=FrozenDict({name: text(value) for name, value in self.env.items()}),
-            files=tuple(
-                f if isinstance(f.content, SecretReference) else replace(f, content=text(f.content))
-                for f in self.files
+    def fill(self, values: PlaceholderValues) -> Command:
+        """The same command with those placeholders replaced whose value is known."""
+        return self._with(values.fill)
+
+    def _with(self, text: Callable[[Text], Text]) -> Command:
+        # Spelled out because this is where commands for thousands of nodes are made.
+        return Command(
+            name=self.name,
+            path=self.path,
+            args=tuple([item if type(item) is str else text(item) for item in self.args]),
+            env=FrozenDict(
+                {name: value if type(value) is str else text(value) for name, value in self.env.items()}
             ),
-            waits_for=tuple(replace(w, address=_at(w.address, text)) for w in self.waits_for),
-            ready=self.ready and replace(self.ready, address=_at(self.ready.address, text)),
+            secret_env=self.secret_env,
+            clear_env=self.clear_env,
+            files=self.files and tuple(_file_with(file, text) for file in self.files),
+            role=self.role,
+            waits_for=self.waits_for
+            and tuple(Wait(address=_at(w.address, text), timeout=w.timeout) for w in self.waits_for),
+            ready=self.ready and _ready_with(self.ready, text),
+            ports=self.ports,
+            stop=self.stop,
+            exits=self.exits,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -461,8 +489,17 @@ class Command:
         }
 
 
-def _at(address: SocketAddress, text: Any) -> SocketAddress:
-    return SocketAddress(text(address.host), address.port)
+def _at(address: SocketAddress, text: Callable[[Text], Text]) -> SocketAddress:
+    return address if type(address.host) is str else SocketAddress(text(address.host), address.port)
+
+
+def _ready_with(ready: Ready, text: Callable[[Text], Text]) -> Ready:
+    address = _at(ready.address, text)
+    return ready if address is ready.address else replace(ready, address=address)
+
+
+def _file_with(file: File, text: Callable[[Text], Text]) -> File:
+    return file if isinstance(file.content, SecretReference) else replace(file, content=text(file.content))
 
 
 def text_as_data(text: Text) -> Any:
@@ -476,8 +513,7 @@ def text_as_data(text: Text) -> Any:
         return text
     if isinstance(text, Joined):
         return {"joined": [text_as_data(part) for part in text.parts]}
-    name = {LeaderAddress: "leader_addr", OwnAddress: "node_addr", NodeRank: "node_rank"}[type(text)]
-    return {"placeholder": name} | {f.name: getattr(text, f.name) for f in fields(text)}
+    return {"placeholder": _VALUE_NAMES[type(text)]} | {f.name: getattr(text, f.name) for f in fields(text)}
 
 
 def _address_as_dict(address: SocketAddress) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from enginelaunch.addresses import host_in_url
-from enginelaunch.command import Command, Joined, Text, joined, text_as_data
+from enginelaunch.command import Command, Joined, PlaceholderValues, Text, joined, text_as_data
 from enginelaunch.findings import LaunchError, Report
 from enginelaunch.profile import Profile
 from enginelaunch.shard import GPU, LaunchMode, ShardSpec
@@ -63,6 +63,10 @@ class Endpoint:
         if not isinstance(host, (str, Joined)) and hasattr(host, "in_url"):
             host = type(host)(in_url=True)
         return joined(f"{self.scheme}://", host, f":{self.port}")
+
+    def fill(self, values: PlaceholderValues) -> Endpoint:
+        """The same endpoint with its host filled in, when it is known."""
+        return self if isinstance(self.host, str) else replace(self, host=values.fill(self.host))
 
     def as_dict(self) -> dict[str, Any]:
         """The endpoint as JSON data."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from enginelaunch.command import SecretReference
+from enginelaunch.command import FrozenDict, SecretReference
 from enginelaunch.spec import (
     Address,
     NonEmptyText,
@@ -242,9 +242,9 @@ class Profile(Spec):
     args: Annotated[tuple[PlainText, ...], BeforeValidator(_arguments)] = ()
     """The operator's own arguments to the engine, one item each; they win over built ones."""
 
-    env: Annotated[dict[VariableName, PlainText | Secret], BeforeValidator(_environment)] = Field(
-        default_factory=dict
-    )
+    env: Annotated[
+        dict[VariableName, PlainText | Secret], BeforeValidator(_environment), AfterValidator(FrozenDict)
+    ] = FrozenDict()
     """Environment variables; one that looks like a secret takes `{env: NAME}` or `{file: PATH}`."""
 
     allow_kernel_fallback: Switch = False

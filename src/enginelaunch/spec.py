@@ -94,9 +94,9 @@ def _no_nul(text: str) -> str:
 
 
 def _not_empty(text: str) -> str:
-    if not text.strip():
+    if not text or text.isspace():
         raise explained("empty", f"must not be empty, not {text!r}")
-    return text
+    return _no_nul(text)
 
 
 def _address(text: str) -> str:
@@ -115,7 +115,7 @@ def _variable_name(name: str) -> str:
 PlainText = Annotated[str, Field(strict=True), AfterValidator(_no_nul)]
 """Text that a process can be given: no NUL byte."""
 
-NonEmptyText = Annotated[PlainText, AfterValidator(_not_empty)]
+NonEmptyText = Annotated[str, Field(strict=True), AfterValidator(_not_empty)]
 """Text that a process can be given and that says something."""
 
 Address = Annotated[str, Field(strict=True), AfterValidator(_address)]

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from enginelaunch.command import Command
 from enginelaunch.engine import Endpoint, Metrics
 from enginelaunch.engines.catalogue import Catalogue, ReleaseChoice, UnknownReleaseError
-from enginelaunch.engines.vllm.environment import environment_findings, visibility_findings
-from enginelaunch.engines.vllm.installation import Installation, find_installation
+from enginelaunch.engines.vllm.blueprint import Blueprint, Blueprints, Programs, known_addresses
+from enginelaunch.engines.vllm.installation import find_installation
 from enginelaunch.engines.vllm.kv_events import KVEventEndpoint, kv_event_endpoints
-from enginelaunch.engines.vllm.layout import Cluster, Layout
-from enginelaunch.engines.vllm.prepared import PreparedProfile, PreparedProfiles
-from enginelaunch.engines.vllm.ray import DEFAULT_HEAD_PORT, ray_commands, ray_findings
-from enginelaunch.engines.vllm.serve import (
-    DEFAULT_MASTER_PORT,
-    HEALTH_PATH,
-    ServePart,
-    endpoint,
-    node_host_in_url,
-    serve_command,
-)
+from enginelaunch.engines.vllm.prepared import prepare
+from enginelaunch.engines.vllm.ray import DEFAULT_HEAD_PORT
+from enginelaunch.engines.vllm.serve import DEFAULT_MASTER_PORT, HEALTH_PATH
 from enginelaunch.findings import Finding, LaunchError, Report
 from enginelaunch.profile import Profile
 from enginelaunch.shard import GPU, LaunchMode, ShardSpec
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """What a shard comes to, before it is put into commands."""
-
-    prepared: PreparedProfile
-    parts: tuple[ServePart, ...]
-    findings: tuple[Finding, ...]
 
 
 class VLLM:
@@ -80,8 +62,8 @@ class VLLM:
         except (UnknownReleaseError, ValueError) as error:
             raise LaunchError.of("unknown-release", str(error), where="version") from None
         self._version_findings = _version_findings(self._choice)
-        self._installed: Installation | None = None
-        self._prepared = PreparedProfiles()
+        self._programs = Programs(vllm=path or "vllm", ray=ray_path or "ray", ray_version=ray_version)
+        self._blueprints = Blueprints(lambda profile: prepare(profile, self.release))
 
     def __repr__(self) -> str:
         """How it was made."""
@@ -121,7 +103,12 @@ class VLLM:
         Raises:
             LaunchError: there is no vLLM in it.
         """
-        self._installed = find_installation(path)
+        found = find_installation(path)
+        self._programs = Programs(
+            vllm=found.vllm_path,
+            ray=found.ray_path or self._programs.ray,
+            ray_version=found.ray_version or self._programs.ray_version,
+        )
 
     def validate(self, profile: Profile, gpus: Iterable[GPU], model: Any = None) -> Report:
         """Say what is wrong with a profile on one node with these GPUs.
@@ -136,11 +123,7 @@ class VLLM:
 
     def review(self, shard: ShardSpec) -> Report:
         """Say what `commands` would do with a shard: refusals, overrides, notes."""
-        try:
-            draft = self._draft(shard)
-        except LaunchError as error:
-            return error.report
-        return Report.of([*self._version_findings, *draft.prepared.findings, *draft.findings])
+        return Report.of([*self._version_findings, *self._blueprint(shard).report.findings])
 
     def commands(self, shard: ShardSpec) -> list[Command]:
         """The commands to start on the shard's node, in their order.
@@ -148,23 +131,18 @@ class VLLM:
         Raises:
             LaunchError: the shard cannot be launched as it is.
         """
-        draft = self._draft(shard)
-        if draft.prepared.has_errors or any(finding.severity == "error" for finding in draft.findings):
-            self.review(shard).raise_for_errors()
-        installed = self._installed
-        vllm_path = (installed and installed.vllm_path) or self.path or "vllm"
-        if shard.launch_mode == "ray":
-            ray_path = (installed and installed.ray_path) or self.ray_path or "ray"
-            return ray_commands(shard, draft.prepared, draft.parts, vllm_path, ray_path)
-        return [serve_command(part, vllm_path) for part in draft.parts]
+        blueprint = self._launchable(shard)
+        values = known_addresses(shard)
+        return [command.fill(values) for command in blueprint.commands]
 
     def endpoints(self, shard: ShardSpec) -> list[Endpoint]:
         """Where the shard's node takes requests; empty on a node that only computes.
 
         Raises:
-            LaunchError: the sizes do not fit the nodes.
+            LaunchError: the shard cannot be launched as it is.
         """
-        return [endpoint(part) for part in self._parts(shard) if part.answers_http]
+        values = known_addresses(shard)
+        return [endpoint.fill(values) for endpoint in self._launchable(shard).endpoints]
 
     def serves_http(self, shard: ShardSpec) -> bool:
         """Whether the shard's node takes requests."""
@@ -174,17 +152,15 @@ class VLLM:
         """Where the KV events of the node's data-parallel ranks are; empty where none are published.
 
         Raises:
-            LaunchError: the sizes do not fit the nodes.
+            LaunchError: the shard cannot be launched as it is.
         """
+        values = known_addresses(shard)
         return [
             found
-            for part in self._parts(shard)
-            if part.process.has_scheduler
+            for process in self._launchable(shard).processes
+            if process.has_scheduler
             for found in kv_event_endpoints(
-                shard.profile.kv_events,
-                node_host_in_url(shard),
-                part.process.first_rank,
-                part.process.rank_count,
+                shard.profile.kv_events, process.first_rank, process.rank_count, values
             )
         ]
 
@@ -192,40 +168,14 @@ class VLLM:
         """The port at which nodes meet when none is given."""
         return DEFAULT_HEAD_PORT if launch_mode == "ray" else DEFAULT_MASTER_PORT
 
-    def _parts(self, shard: ShardSpec) -> tuple[ServePart, ...]:
-        return self._draft(shard).parts
+    def _blueprint(self, shard: ShardSpec) -> Blueprint:
+        return self._blueprints.get(shard, self._programs)
 
-    def _draft(self, shard: ShardSpec) -> _Draft:
-        prepared = self._prepared.get(shard.profile, self.release)
-        findings = visibility_findings(shard, self.release)
-        if shard.profile.env:
-            findings += environment_findings(shard, prepared.operator.port or shard.http_port)
-        try:
-            layout = prepared.layout(_cluster(shard))
-        except LaunchError as error:
-            known = [*self._version_findings, *prepared.findings, *findings]
-            raise LaunchError(Report.of([*known, *error.report.findings])) from None
-        findings += layout.findings
-        if shard.launch_mode == "ray":
-            findings += ray_findings(shard, layout.processes, self.release, self.ray_version)
-        parts = tuple(ServePart.of(shard, prepared, process) for process in layout.processes)
-        for part in parts:
-            findings += prepared.argument_findings(part.arguments)
-        findings += _shared_port_findings(prepared, layout)
-        return _Draft(prepared, parts, tuple(findings))
-
-
-def _cluster(shard: ShardSpec) -> Cluster:
-    counts = shard.gpus_per_node
-    if counts is None and shard.gpus is not None:
-        counts = (len(shard.gpus),) * shard.nnodes
-    return Cluster(
-        nnodes=shard.nnodes,
-        node_rank=shard.node_rank,
-        gpus_per_node=None if shard.platform == "cpu" else counts,
-        launch_mode=shard.launch_mode,
-        load_balancing=shard.profile.data_parallel_mode,
-    )
+    def _launchable(self, shard: ShardSpec) -> Blueprint:
+        blueprint = self._blueprint(shard)
+        if not blueprint.commands:
+            self.review(shard).raise_for_errors()
+        return blueprint
 
 
 def _version_findings(choice: ReleaseChoice) -> tuple[Finding, ...]:
@@ -243,17 +193,3 @@ def _version_findings(choice: ReleaseChoice) -> tuple[Finding, ...]:
 
 def _version_warning(code: str, message: str, hint: str) -> Finding:
     return Finding(severity="warning", code=code, message=message, hint=hint, where="version")
-
-
-def _shared_port_findings(prepared: PreparedProfile, layout: Layout) -> list[Finding]:
-    if len(layout.processes) < 2 or "--port" not in prepared.operator.names:
-        return []
-    return [
-        Finding(
-            severity="error",
-            code="refused-argument",
-            message=f"--port in args gives {len(layout.processes)} servers of one node the same port",
-            hint="set http_port; each server takes the next one",
-            where=f"profile.args[{prepared.operator.arguments.of('--port')[-1].start}]",
-        )
-    ]

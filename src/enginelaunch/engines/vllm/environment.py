@@ -53,9 +53,7 @@ def network_environment(shard: ShardSpec) -> dict[str, Text]:
     plain name only.
     """
     env: dict[str, Text] = {}
-    if shard.node_addr is not None:
-        env["VLLM_HOST_IP"] = shard.node_addr
-    elif shard.nnodes > 1:
+    if shard.node_addr is not None or shard.nnodes > 1:
         env["VLLM_HOST_IP"] = OwnAddress()
     if shard.interface is not None:
         env["GLOO_SOCKET_IFNAME"] = shard.interface

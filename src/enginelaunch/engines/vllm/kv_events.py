@@ -7,7 +7,7 @@ from typing import Any
 
 from enginelaunch.addresses import is_ipv6, is_only_this_machine
 from enginelaunch.argv import canonical_json
-from enginelaunch.command import Text, joined
+from enginelaunch.command import OwnAddress, PlaceholderValues, Text, joined
 from enginelaunch.engines.vllm.releases import at_least
 from enginelaunch.findings import Finding
 from enginelaunch.profile import KVEvents
@@ -172,18 +172,19 @@ def _hash_algorithm(kv_events: KVEvents, release: str) -> tuple[str, list[Findin
 
 
 def kv_event_endpoints(
-    kv_events: KVEvents | None, host: Text, first_rank: int | None, rank_count: int
+    kv_events: KVEvents | None, first_rank: int | None, rank_count: int, values: PlaceholderValues
 ) -> tuple[KVEventEndpoint, ...]:
     """Where the events of these data-parallel ranks are.
 
     Args:
         kv_events: the profile's KV events.
-        host: the node's address as it stands in front of a port.
         first_rank: the first global data-parallel rank of the node; None when it is not known.
         rank_count: how many ranks it holds.
+        values: what is known of the node's addresses.
     """
     if kv_events is None or first_rank is None:
         return ()
+    host = values.fill(OwnAddress(in_url=True))
     where: Text = host if kv_events.connect is None else kv_events.connect
     return tuple(
         KVEventEndpoint(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from enginelaunch.argv import FlagTable, overrides
 from enginelaunch.command import SecretReference, Text
@@ -12,7 +11,6 @@ from enginelaunch.engines.catalogue import Catalogue
 from enginelaunch.engines.vllm.arguments import OperatorArguments, read_operator_arguments
 from enginelaunch.engines.vllm.flag_table import serve_flags
 from enginelaunch.engines.vllm.kv_events import KVEventArguments, kv_event_arguments
-from enginelaunch.engines.vllm.layout import Cluster, Layout, lay_out
 from enginelaunch.engines.vllm.lora import LoRAArguments, lora_arguments
 from enginelaunch.findings import Finding
 from enginelaunch.profile import Profile
@@ -44,7 +42,6 @@ class PreparedProfile:
         kv_events: what KV events add.
         env: the profile's plain variables.
         secret_env: the profile's secret variables.
-        layouts: what runs on a node, by what it depends on; filled as it is asked for.
         findings: what there is to say about the profile, whatever the node.
     """
 
@@ -59,23 +56,6 @@ class PreparedProfile:
     env: dict[str, str]
     secret_env: dict[str, SecretReference]
     findings: tuple[Finding, ...]
-    layouts: dict[Cluster, Layout] = field(default_factory=dict)
-
-    def layout(self, cluster: Cluster) -> Layout:
-        """What runs on a node of a cluster.
-
-        Raises:
-            LaunchError: the sizes do not fit the nodes.
-        """
-        found = self.layouts.get(cluster)
-        if found is None:
-            found = self.layouts[cluster] = lay_out(self.operator.sizes, cluster)
-        return found
-
-    @property
-    def has_errors(self) -> bool:
-        """Whether the profile cannot be launched anywhere."""
-        return any(finding.severity == "error" for finding in self.findings)
 
     def items(self, arguments: Iterable[BuiltArgument]) -> list[Text]:
         """Built arguments as argv items, without those that the operator replaces."""
@@ -199,30 +179,3 @@ def _decode_context_findings(operator: OperatorArguments) -> list[Finding]:
             where="profile.decode_context_parallel_size",
         )
     ]
-
-
-class PreparedProfiles:
-    """Remembers what was prepared for a profile for as long as the profile lives.
-
-    A profile is compared by identity, which costs nothing; it is frozen, so that what was prepared
-    stays true.
-    """
-
-    __slots__ = ("_prepared",)
-
-    def __init__(self) -> None:
-        self._prepared: dict[tuple[int, str], tuple[Any, PreparedProfile]] = {}
-
-    def get(self, profile: Profile, release: str) -> PreparedProfile:
-        """What is prepared for a profile and a release."""
-        import weakref  # noqa: PLC0415 - already imported by the interpreter
-
-        key = (id(profile), release)
-        found = self._prepared.get(key)
-        if found is not None and found[0]() is profile:
-            return found[1]
-        prepared = prepare(profile, release)
-        # The profile must not be kept alive by what was made from it.
-        reference = weakref.ref(profile, lambda _gone: self._prepared.pop(key, None))
-        self._prepared[key] = (reference, prepared)
-        return prepared

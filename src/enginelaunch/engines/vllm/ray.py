@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from enginelaunch.addresses import host_in_url
 from enginelaunch.command import (
     Command,
     EnvironmentSecret,
@@ -33,7 +32,7 @@ from enginelaunch.engines.vllm.environment import CLEARED, network_environment, 
 from enginelaunch.engines.vllm.layout import Process
 from enginelaunch.engines.vllm.prepared import PreparedProfile
 from enginelaunch.engines.vllm.releases import at_least
-from enginelaunch.engines.vllm.serve import ServePart, feature_environment, leader_address, make_serve_command
+from enginelaunch.engines.vllm.serve import ServePart, feature_environment, make_serve_command
 from enginelaunch.findings import Finding
 from enginelaunch.shard import RayPorts, ShardSpec
 
@@ -97,28 +96,18 @@ def ray_commands(
     return [_head_command(shard, prepared, ray_path), *servers]
 
 
-def _own_address(shard: ShardSpec) -> Text:
-    if shard.node_addr is not None:
-        return shard.node_addr
-    if shard.is_leader and shard.leader_addr is not None:
-        return shard.leader_addr
-    return OwnAddress()
-
-
 def _head_address(shard: ShardSpec) -> Text:
-    leader = leader_address(shard)
-    host: Text = host_in_url(leader) if isinstance(leader, str) else LeaderAddress(in_url=True)
-    return joined(host, f":{head_port(shard)}")
+    return joined(LeaderAddress(in_url=True), f":{head_port(shard)}")
 
 
 def _wait_for_head(shard: ShardSpec) -> Wait:
-    return Wait(address=SocketAddress(leader_address(shard), head_port(shard)), timeout=HEAD_TIMEOUT)
+    return Wait(address=SocketAddress(LeaderAddress(), head_port(shard)), timeout=HEAD_TIMEOUT)
 
 
 def _head_command(shard: ShardSpec, prepared: PreparedProfile, ray_path: str) -> Command:
     port = head_port(shard)
     args: list[Text] = ["start", "--block", "--head", "--port", str(port)]
-    args += ["--node-ip-address", _own_address(shard), "--include-dashboard=false", *_gpus(shard)]
+    args += ["--node-ip-address", OwnAddress(), "--include-dashboard=false", *_gpus(shard)]
     args += _pinned(shard.ports.ray, (*_NODE_PORTS, *_HEAD_PORTS))
     env: dict[str, Text] = {}
     if shard.ports.ray.autoscaler_metrics is not None:
@@ -132,7 +121,7 @@ def _head_command(shard: ShardSpec, prepared: PreparedProfile, ray_path: str) ->
             args=tuple(args),
             env=FrozenDict(env),
             role="worker",
-            ready=TCPReady(address=SocketAddress(_own_address(shard), port), timeout=HEAD_TIMEOUT),
+            ready=TCPReady(address=SocketAddress(OwnAddress(), port), timeout=HEAD_TIMEOUT),
             ports=_listening_ports(shard, head=True),
             stop=_STOP,
             exits=_EXITS,
@@ -142,7 +131,7 @@ def _head_command(shard: ShardSpec, prepared: PreparedProfile, ray_path: str) ->
 
 def _join_command(shard: ShardSpec, prepared: PreparedProfile, ray_path: str) -> Command:
     args: list[Text] = ["start", "--block", "--address", _head_address(shard)]
-    args += ["--node-ip-address", _own_address(shard), *_gpus(shard)]
+    args += ["--node-ip-address", OwnAddress(), *_gpus(shard)]
     args += _pinned(shard.ports.ray, _NODE_PORTS)
     return _start_command(
         shard,

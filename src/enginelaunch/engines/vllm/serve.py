@@ -1,10 +1,13 @@
-"""One `vllm serve` process: its arguments, environment, readiness and ports."""
+"""One `vllm serve` process: its arguments, environment, readiness and ports.
+
+Addresses stand as placeholders here, whether they are known or not: what is built is the same for all
+nodes of a shape, and a node's addresses are filled in last.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from enginelaunch.addresses import host_in_url
 from enginelaunch.command import (
     Command,
     Exits,
@@ -127,13 +130,6 @@ def built_arguments(shard: ShardSpec, prepared: PreparedProfile, process: Proces
     return arguments
 
 
-def leader_address(shard: ShardSpec) -> Text:
-    """The leader's address without brackets; a placeholder when a scheduler decides it."""
-    if shard.leader_addr is not None:
-        return shard.leader_addr
-    return shard.node_addr if shard.is_leader and shard.node_addr is not None else LeaderAddress()
-
-
 def master_port(shard: ShardSpec) -> int:
     """The port at which the nodes of one replica meet."""
     return shard.leader_port or shard.ports.leader or DEFAULT_MASTER_PORT
@@ -148,7 +144,7 @@ def _node_arguments(shard: ShardSpec) -> list[BuiltArgument]:
     return [
         ("--nnodes", str(shard.nnodes)),
         ("--node-rank", _rank(shard.node_rank)),
-        ("--master-addr", leader_address(shard)),
+        ("--master-addr", LeaderAddress()),
         ("--master-port", str(master_port(shard))),
     ]
 
@@ -177,7 +173,7 @@ def _data_parallel_arguments(
         # Older releases take a rank alone for external load balancing.
         arguments.append(("--data-parallel-external-lb",))
     if ranks.address and (shard.nnodes > 1 or shard.leader_addr or shard.node_addr):
-        arguments.append(("--data-parallel-address", leader_address(shard)))
+        arguments.append(("--data-parallel-address", LeaderAddress()))
     if ranks.address:
         arguments.append(("--data-parallel-rpc-port", str(data_parallel_rpc_port(shard))))
     if process.ray_data_parallel:
@@ -288,13 +284,7 @@ def _kv_event_ports(part: ServePart) -> list[ListeningPort]:
 
 def endpoint(part: ServePart) -> Endpoint:
     """Where the process takes requests."""
-    host: Text
-    if part.http_host not in ("0.0.0.0", "::"):
-        host = part.http_host
-    elif part.shard.node_addr is not None:
-        host = part.shard.node_addr
-    else:
-        host = OwnAddress()
+    wildcard = part.http_host in ("0.0.0.0", "::")
     process = part.process
     ranks = None
     if process.ranks and process.first_rank is not None:
@@ -306,13 +296,8 @@ def endpoint(part: ServePart) -> Endpoint:
         ranks = (process.first_rank, last)
     return Endpoint(
         command=part.name,
-        host=host,
+        host=OwnAddress() if wildcard else part.http_host,
         port=part.http_port,
         scheme=part.prepared.operator.scheme,
         data_parallel_ranks=ranks,
     )
-
-
-def node_host_in_url(shard: ShardSpec) -> Text:
-    """The node's own address as it stands in front of a port."""
-    return OwnAddress(in_url=True) if shard.node_addr is None else host_in_url(shard.node_addr)

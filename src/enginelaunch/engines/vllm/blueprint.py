@@ -1,0 +1,182 @@
+"""What runs on a node, made once for all nodes of one shape and then filled in with addresses."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from enginelaunch.command import Command, PlaceholderValues
+from enginelaunch.engine import Endpoint
+from enginelaunch.engines.vllm.environment import environment_findings, visibility_findings
+from enginelaunch.engines.vllm.layout import Cluster, Layout, Process, lay_out
+from enginelaunch.engines.vllm.prepared import PreparedProfile
+from enginelaunch.engines.vllm.ray import ray_commands, ray_findings
+from enginelaunch.engines.vllm.serve import ServePart, endpoint, serve_command
+from enginelaunch.findings import Finding, LaunchError, Report
+from enginelaunch.profile import Profile
+from enginelaunch.shard import ShardSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """Which programs commands start, and the release of Ray where it is known."""
+
+    vllm: str
+    ray: str
+    ray_version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """What runs on the nodes of one shape.
+
+    Attributes:
+        report: what there is to say about it, apart from the release.
+        processes: the `vllm serve` processes.
+        commands: the commands, with placeholders for addresses; empty when the report has errors.
+        endpoints: where requests are taken, likewise.
+    """
+
+    report: Report
+    processes: tuple[Process, ...] = ()
+    commands: tuple[Command, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+def draw_blueprint(shard: ShardSpec, prepared: PreparedProfile, programs: Programs) -> Blueprint:
+    """Work out what runs on nodes like this one."""
+    findings = [*prepared.findings, *visibility_findings(shard, prepared.release)]
+    findings += environment_findings(shard, prepared.operator.port or shard.http_port)
+    try:
+        layout = lay_out(prepared.operator.sizes, _cluster(shard))
+    except LaunchError as error:
+        return Blueprint(report=Report.of([*findings, *error.report.findings]))
+    findings += layout.findings
+    if shard.launch_mode == "ray":
+        findings += ray_findings(shard, layout.processes, prepared.release, programs.ray_version)
+    parts = tuple(ServePart.of(shard, prepared, process) for process in layout.processes)
+    for part in parts:
+        findings += prepared.argument_findings(part.arguments)
+    findings += _shared_port_findings(prepared, layout)
+    report = Report.of(findings)
+    if not report.ok:
+        return Blueprint(report=report, processes=layout.processes)
+    return Blueprint(
+        report=report,
+        processes=layout.processes,
+        commands=_commands(shard, prepared, parts, programs),
+        endpoints=tuple(endpoint(part) for part in parts if part.answers_http),
+    )
+
+
+def _commands(
+    shard: ShardSpec, prepared: PreparedProfile, parts: tuple[ServePart, ...], programs: Programs
+) -> tuple[Command, ...]:
+    if shard.launch_mode == "ray":
+        return tuple(ray_commands(shard, prepared, parts, programs.vllm, programs.ray))
+    return tuple(serve_command(part, programs.vllm) for part in parts)
+
+
+def _cluster(shard: ShardSpec) -> Cluster:
+    counts = shard.gpus_per_node
+    if counts is None and shard.gpus is not None:
+        counts = (len(shard.gpus),) * shard.nnodes
+    return Cluster(
+        nnodes=shard.nnodes,
+        node_rank=shard.node_rank,
+        gpus_per_node=None if shard.platform == "cpu" else counts,
+        launch_mode=shard.launch_mode,
+        load_balancing=shard.profile.data_parallel_mode,
+    )
+
+
+def _shared_port_findings(prepared: PreparedProfile, layout: Layout) -> list[Finding]:
+    if len(layout.processes) < 2 or "--port" not in prepared.operator.names:
+        return []
+    return [
+        Finding(
+            severity="error",
+            code="refused-argument",
+            message=f"--port in args gives {len(layout.processes)} servers of one node the same port",
+            hint="set http_port; each server takes the next one",
+            where=f"profile.args[{prepared.operator.arguments.of('--port')[-1].start}]",
+        )
+    ]
+
+
+def shape_of(shard: ShardSpec) -> Hashable:
+    """All of a shard that a blueprint depends on: everything but the profile and the addresses."""
+    return (
+        shard.nnodes,
+        shard.node_rank,
+        shard.gpus_per_node,
+        None if shard.gpus is None else tuple([gpu.id for gpu in shard.gpus]),
+        shard.interface,
+        shard.http_host,
+        shard.http_port,
+        shard.leader_port,
+        shard.ports,
+        shard.launch_mode,
+        shard.platform,
+        shard.api_key,
+        shard.cluster_token,
+        # Some flags and variables are left out where one node alone does not need its address.
+        shard.leader_addr is None,
+        shard.node_addr is None,
+    )
+
+
+def known_addresses(shard: ShardSpec) -> PlaceholderValues:
+    """What a shard says of the addresses for which a blueprint has placeholders."""
+    leader, own = shard.leader_addr, shard.node_addr
+    if shard.is_leader:
+        leader, own = leader or own, own or leader
+    return PlaceholderValues(leader_addr=leader, node_addr=own)
+
+
+@dataclass(slots=True)
+class _ProfileBlueprints:
+    profile: weakref.ref[Profile]
+    prepared: PreparedProfile
+    by_shape: dict[Hashable, Blueprint] = field(default_factory=dict)
+
+
+_MOST_SHAPES = 4096
+"""How many blueprints of one profile are remembered; a cluster has a few shapes, or one a node."""
+
+
+class Blueprints:
+    """Remembers the blueprints of a profile for as long as the profile lives.
+
+    A profile is compared by identity, which costs nothing; it is frozen, so that what was made from it
+    stays true.
+    """
+
+    __slots__ = ("_by_profile", "_prepare")
+
+    def __init__(self, prepare: Callable[[Profile], PreparedProfile]) -> None:
+        self._prepare = prepare
+        self._by_profile: dict[int, _ProfileBlueprints] = {}
+
+    def get(self, shard: ShardSpec, programs: Programs) -> Blueprint:
+        """The blueprint of nodes like this one."""
+        known = self._of(shard.profile)
+        shape = (programs.vllm, programs.ray, shape_of(shard))
+        found = known.by_shape.get(shape)
+        if found is None:
+            if len(known.by_shape) >= _MOST_SHAPES:
+                known.by_shape.clear()
+            found = known.by_shape[shape] = draw_blueprint(shard, known.prepared, programs)
+        return found
+
+    def _of(self, profile: Profile) -> _ProfileBlueprints:
+        key = id(profile)
+        found = self._by_profile.get(key)
+        if found is not None and found.profile() is profile:
+            return found
+        # Nothing that is remembered may keep the profile alive.
+        reference = weakref.ref(profile, lambda _gone: self._by_profile.pop(key, None))
+        made = _ProfileBlueprints(reference, self._prepare(profile))
+        self._by_profile[key] = made
+        return made
