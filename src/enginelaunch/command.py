@@ -7,16 +7,16 @@ secret stands as a reference to where it is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NoReturn
+
+import msgspec
 
 from enginelaunch.addresses import host_in_url
 
 # --- text that may not be known yet ---
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAddress:
+class LeaderAddress(msgspec.Struct, frozen=True):
     """The address of the node with rank 0.
 
     Attributes:
@@ -26,8 +26,7 @@ class LeaderAddress:
     in_url: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OwnAddress:
+class OwnAddress(msgspec.Struct, frozen=True):
     """The address of the node on which the command runs.
 
     Attributes:
@@ -37,8 +36,7 @@ class OwnAddress:
     in_url: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRank:
+class NodeRank(msgspec.Struct, frozen=True):
     """The rank of the node on which the command runs, times `times`, plus `plus`.
 
     Example:
@@ -57,8 +55,7 @@ class NodeRank:
 Placeholder = LeaderAddress | OwnAddress | NodeRank
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """Text with placeholders in it.
 
     Attributes:
@@ -101,8 +98,7 @@ _VALUE_NAMES: dict[type, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceholderValues:
+class PlaceholderValues(msgspec.Struct, frozen=True, kw_only=True):
     """What the placeholders stand for on one node.
 
     Attributes:
@@ -148,8 +144,7 @@ class PlaceholderValues:
 # --- secrets ---
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentSecret:
+class EnvironmentSecret(msgspec.Struct, frozen=True):
     """A secret that an environment variable holds where the command is started.
 
     Attributes:
@@ -163,8 +158,7 @@ class EnvironmentSecret:
         return {"env": self.env}
 
 
-@dataclass(frozen=True, slots=True)
-class FileSecret:
+class FileSecret(msgspec.Struct, frozen=True):
     """A secret that a file holds where the command is started; one trailing newline is no part of it.
 
     Attributes:
@@ -178,8 +172,7 @@ class FileSecret:
         return {"file": self.file}
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class LiteralSecret:
+class LiteralSecret(msgspec.Struct, frozen=True):
     """A secret that Python code handed in; it prints as stars.
 
     Example:
@@ -212,16 +205,14 @@ Role = Literal["serves", "worker", "service"]
 """`serves`: takes requests. `worker`: computes for one that does. `service`: something beside them."""
 
 
-@dataclass(frozen=True, slots=True)
-class SocketAddress:
+class SocketAddress(msgspec.Struct, frozen=True):
     """A TCP address: a host as text or a placeholder, without brackets, and a port."""
 
     host: Text
     port: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HTTPReady:
+class HTTPReady(msgspec.Struct, frozen=True, kw_only=True):
     """Ready when this HTTP request gives this status.
 
     Attributes:
@@ -241,8 +232,7 @@ class HTTPReady:
     interval: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TCPReady:
+class TCPReady(msgspec.Struct, frozen=True, kw_only=True):
     """Ready when this address has accepted one connection.
 
     Attributes:
@@ -259,8 +249,7 @@ class TCPReady:
 Ready = HTTPReady | TCPReady
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """An address that has to accept a connection before the command starts.
 
     Attributes:
@@ -272,8 +261,7 @@ class Wait:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListeningPort:
+class ListeningPort(msgspec.Struct, frozen=True, kw_only=True):
     """Ports on which a command listens.
 
     Attributes:
@@ -292,16 +280,14 @@ class ListeningPort:
         return self.base + self.span - 1
 
 
-@dataclass(frozen=True, slots=True)
-class StopSignal:
+class StopSignal(msgspec.Struct, frozen=True):
     """A signal to send, and how many seconds to wait for the process to end before the next one."""
 
     name: str
     grace: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """How a command is stopped.
 
     Attributes:
@@ -313,8 +299,7 @@ class Stop:
     signals: tuple[StopSignal, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exits:
+class Exits(msgspec.Struct, frozen=True, kw_only=True):
     """What an exit means.
 
     Attributes:
@@ -327,8 +312,7 @@ class Exits:
     meanings: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class File(msgspec.Struct, frozen=True, kw_only=True):
     """A file to write before the command starts.
 
     Attributes:
@@ -356,7 +340,8 @@ class FrozenDict(dict[str, Any]):
     def _refuse(self, *_args: object, **_keywords: object) -> NoReturn:
         raise TypeError("this dict does not change; make a new one from it")
 
-    __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = __ior__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
 
     def __hash__(self) -> int:  # type: ignore[override]
         """A hash over the items, whatever their order."""
@@ -370,8 +355,7 @@ class FrozenDict(dict[str, Any]):
 _EMPTY = FrozenDict()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One process to start on one node.
 
     Attributes:
@@ -399,8 +383,8 @@ class Command:
     name: str
     path: str
     args: tuple[Text, ...] = ()
-    env: Mapping[str, Text] = field(default=_EMPTY)
-    secret_env: Mapping[str, SecretReference] = field(default=_EMPTY)
+    env: Mapping[str, Text] = _EMPTY
+    secret_env: Mapping[str, SecretReference] = _EMPTY
     clear_env: tuple[str, ...] = ()
     files: tuple[File, ...] = ()
     role: Role
@@ -495,11 +479,15 @@ def _at(address: SocketAddress, text: Callable[[Text], Text]) -> SocketAddress:
 
 def _ready_with(ready: Ready, text: Callable[[Text], Text]) -> Ready:
     address = _at(ready.address, text)
-    return ready if address is ready.address else replace(ready, address=address)
+    return ready if address is ready.address else msgspec.structs.replace(ready, address=address)
 
 
 def _file_with(file: File, text: Callable[[Text], Text]) -> File:
-    return file if isinstance(file.content, SecretReference) else replace(file, content=text(file.content))
+    return (
+        file
+        if isinstance(file.content, SecretReference)
+        else msgspec.structs.replace(file, content=text(file.content))
+    )
 
 
 def text_as_data(text: Text) -> Any:
@@ -513,7 +501,9 @@ def text_as_data(text: Text) -> Any:
         return text
     if isinstance(text, Joined):
         return {"joined": [text_as_data(part) for part in text.parts]}
-    return {"placeholder": _VALUE_NAMES[type(text)]} | {f.name: getattr(text, f.name) for f in fields(text)}
+    return {"placeholder": _VALUE_NAMES[type(text)]} | {
+        f.name: getattr(text, f.name) for f in msgspec.structs.fields(text)
+    }
 
 
 def _address_as_dict(address: SocketAddress) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+import msgspec
 from pydantic import AfterValidator, BeforeValidator, ValidationError
 
 from enginelaunch.addresses import is_only_this_machine, same_host_key
@@ -161,8 +161,7 @@ def _place(location: Iterable[str | int]) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodePlan:
+class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What runs on one node.
 
     Attributes:
@@ -189,8 +188,7 @@ class NodePlan:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What runs where.
 
     Attributes:
@@ -289,7 +287,7 @@ def shards_of(deployment: Deployment) -> tuple[ShardSpec, ...]:
 def _on_node(finding: Finding, rank: int) -> Finding:
     if not finding.where.startswith("node."):
         return finding
-    return replace(finding, where=f"nodes[{rank}].{finding.where.removeprefix('node.')}")
+    return msgspec.structs.replace(finding, where=f"nodes[{rank}].{finding.where.removeprefix('node.')}")
 
 
 def _node_findings(deployment: Deployment) -> list[Finding]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
+
+import msgspec
 
 from enginelaunch.addresses import host_in_url
 from enginelaunch.command import Command, Joined, PlaceholderValues, Text, joined, text_as_data
@@ -18,8 +19,7 @@ ENTRY_POINT_GROUP = "enginelaunch.engines"
 _BUILT_IN = {"vllm": "enginelaunch.engines.vllm:VLLM"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics:
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Where an engine's metrics are.
 
     Attributes:
@@ -33,8 +33,7 @@ class Metrics:
     needs_key: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where requests are served.
 
     Attributes:
@@ -66,7 +65,9 @@ class Endpoint:
 
     def fill(self, values: PlaceholderValues) -> Endpoint:
         """The same endpoint with its host filled in, when it is known."""
-        return self if isinstance(self.host, str) else replace(self, host=values.fill(self.host))
+        return (
+            self if isinstance(self.host, str) else msgspec.structs.replace(self, host=values.fill(self.host))
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The endpoint as JSON data."""

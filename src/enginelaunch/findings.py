@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 Severity = Literal["error", "warning", "info"]
 """`error`: it will not work. `warning`: it may not, or not as meant. `info`: worth knowing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a check found.
 
     Attributes:
@@ -50,8 +50,7 @@ class Finding:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """All that a check found, in the order in which it looked.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Nargs = int | Literal["?", "*", "+"]
 """How many values follow a flag, in argparse's notation; 0 means that it takes none."""
@@ -31,8 +32,7 @@ ValueKind = Literal[
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
     """One flag of an engine's command line in one release.
 
     Attributes:
@@ -62,8 +62,7 @@ class Flag:
     api_server: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grammar:
+class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine's parser reads spellings, apart from which flags there are.
 
     Attributes:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from enginelaunch.argv.reading import Arguments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
+class Override(msgspec.Struct, frozen=True, kw_only=True):
     """A built argument that the operator's arguments replace.
 
     Attributes:

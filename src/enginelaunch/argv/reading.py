@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from enginelaunch.argv.flags import Flag, FlagTable
 from enginelaunch.argv.values import BadValueError, JSONValue, dotted_value, read_value
@@ -26,8 +27,7 @@ which some parsers take and others do not.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """An item of an argv that the table or the grammar refuses.
 
     Attributes:
@@ -45,8 +45,7 @@ class Problem:
     flag: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occurrence:
+class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
     """One use of a flag in an argv.
 
     Attributes:
@@ -70,8 +69,7 @@ class Occurrence:
     stop: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
+class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """An argv that has been read.
 
     Attributes:
@@ -186,20 +184,18 @@ _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 """argparse takes these for values while no flag looks like a number."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(msgspec.Struct, frozen=True):
     text: str
     start: int
     stop: int
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(msgspec.Struct):
     items: tuple[str, ...]
     table: FlagTable
-    occurrences: list[Occurrence] = field(default_factory=list)
-    positionals: list[tuple[int, str]] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    occurrences: list[Occurrence] = []
+    positionals: list[tuple[int, str]] = []
+    problems: list[Problem] = []
 
     def read(self) -> None:
         tokens = [self._normalise(index, item) for index, item in enumerate(self.items)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from enginelaunch.argv import Arguments, BadValueError, FlagTable, Problem, parse
 from enginelaunch.engines.catalogue import Catalogue
@@ -44,8 +45,7 @@ SIZE_FLAGS = {
 """The flag of each parallel size."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorArguments:
+class OperatorArguments(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's arguments, read.
 
     Attributes:

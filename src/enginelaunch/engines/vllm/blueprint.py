@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from enginelaunch.command import Command, PlaceholderValues
 from enginelaunch.engine import Endpoint
@@ -18,8 +19,7 @@ from enginelaunch.profile import Profile
 from enginelaunch.shard import ShardSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Programs:
+class Programs(msgspec.Struct, frozen=True, kw_only=True):
     """Which programs commands start, and the release of Ray where it is known."""
 
     vllm: str
@@ -27,8 +27,7 @@ class Programs:
     ray_version: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blueprint:
+class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     """What runs on the nodes of one shape.
 
     Attributes:
@@ -135,11 +134,10 @@ def known_addresses(shard: ShardSpec) -> PlaceholderValues:
     return PlaceholderValues(leader_addr=leader, node_addr=own)
 
 
-@dataclass(slots=True)
-class _ProfileBlueprints:
+class _ProfileBlueprints(msgspec.Struct):
     profile: weakref.ref[Profile]
     prepared: PreparedProfile
-    by_shape: dict[Hashable, Blueprint] = field(default_factory=dict)
+    by_shape: dict[Hashable, Blueprint] = {}
 
 
 _MOST_SHAPES = 4096

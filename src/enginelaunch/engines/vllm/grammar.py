@@ -5,7 +5,7 @@ Read from FlexibleArgumentParser in the sources of each release; the rows say fr
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from enginelaunch.argv import Grammar
 from enginelaunch.engines.vllm.releases import at_least
@@ -44,5 +44,5 @@ def serve_grammar(release: str, positionals: int = 0) -> Grammar:
     )
     for since, changes in _SHORTHAND:
         if at_least(release, since):
-            grammar = replace(grammar, **changes)
+            grammar = msgspec.structs.replace(grammar, **changes)
     return grammar

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from enginelaunch.findings import LaunchError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
     """What is installed in a Python environment.
 
     Attributes:

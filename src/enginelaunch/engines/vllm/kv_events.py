@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from enginelaunch.addresses import is_ipv6, is_only_this_machine
 from enginelaunch.argv import canonical_json
@@ -27,8 +28,7 @@ From --prefix-caching-hash-algo of each release. Before 0.10.2 sha256 makes hash
 than the event format can carry, so that every batch is lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KVEventArguments:
+class KVEventArguments(msgspec.Struct, frozen=True, kw_only=True):
     """What KV events add to a command that holds a scheduler.
 
     Attributes:
@@ -42,8 +42,7 @@ class KVEventArguments:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KVEventEndpoint:
+class KVEventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where the KV events of one data-parallel rank are.
 
     Attributes:

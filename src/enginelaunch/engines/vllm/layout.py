@@ -8,8 +8,9 @@ ranks from --node-rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from enginelaunch.command import NodeRank
 from enginelaunch.findings import Finding, LaunchError
@@ -18,8 +19,7 @@ from enginelaunch.shard import LaunchMode
 LoadBalancing = Literal["internal", "hybrid", "external"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """The parallel sizes that count, after the operator's arguments.
 
     Attributes:
@@ -57,8 +57,7 @@ class Sizes:
         return " x ".join(f"{name} {size}" for name, size in named.items() if size > 1) or "one GPU"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Where the sizes have to fit.
 
     Attributes:
@@ -76,8 +75,7 @@ class Cluster:
     load_balancing: LoadBalancing = "internal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataParallelRanks:
+class DataParallelRanks(msgspec.Struct, frozen=True, kw_only=True):
     """The data-parallel flags of one process.
 
     Attributes:
@@ -93,8 +91,7 @@ class DataParallelRanks:
     address: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class Process(msgspec.Struct, frozen=True, kw_only=True):
     """One `vllm serve` on a node.
 
     Attributes:
@@ -124,8 +121,7 @@ class Process:
     index: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """What runs on one node.
 
     Attributes:

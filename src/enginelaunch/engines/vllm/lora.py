@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from enginelaunch.argv import canonical_json
 from enginelaunch.engines.vllm.layout import Sizes
@@ -20,8 +20,7 @@ DEFAULT_MAX_LORA_RANK = 16
 """What --max-lora-rank is when it is left out: vllm/config/lora.py."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoRAArguments:
+class LoRAArguments(msgspec.Struct, frozen=True, kw_only=True):
     """What LoRA adds to a command.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from enginelaunch.argv import FlagTable, overrides
 from enginelaunch.command import SecretReference, Text
@@ -25,8 +26,7 @@ _HINTS = dict.fromkeys(
 """What to do instead, where an older release lacks a flag."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedProfile:
+class PreparedProfile(msgspec.Struct, frozen=True, kw_only=True):
     """A profile, read once for a release.
 
     It does not hold the profile, whose life decides how long it is remembered.

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from enginelaunch.command import (
     Command,
     EnvironmentSecret,
@@ -150,8 +152,6 @@ def _join_command(shard: ShardSpec, prepared: PreparedProfile, ray_path: str) ->
 
 
 def _start_command(shard: ShardSpec, prepared: PreparedProfile, command: Command) -> Command:
-    from dataclasses import replace  # noqa: PLC0415 - kept beside its one use
-
     env: dict[str, Text] = {
         **network_environment(shard),
         **visibility_environment(shard, prepared.release),
@@ -160,7 +160,7 @@ def _start_command(shard: ShardSpec, prepared: PreparedProfile, command: Command
         **_token_mode(shard),
         **prepared.env,
     }
-    return replace(
+    return msgspec.structs.replace(
         command,
         env=FrozenDict(env),
         secret_env=FrozenDict({**_token(shard), **prepared.secret_env}),

@@ -6,7 +6,7 @@ nodes of a shape, and a node's addresses are filled in last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from enginelaunch.command import (
     Command,
@@ -63,8 +63,7 @@ WORKER_EXITS = Exits(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServePart:
+class ServePart(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a node, before it is put into a command.
 
     Attributes:
