@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from enginelaunch.command import FrozenDict, SecretReference
 from enginelaunch.spec import (
@@ -209,7 +209,7 @@ class Profile(Spec):
     model: Annotated[NonEmptyText, AfterValidator(_model)]
     """The model's folder, or its name on a hub, as the engine takes it."""
 
-    served_model_name: Annotated[tuple[NonEmptyText, ...], OneOrSeveral] = ()
+    served_model_name: OneOrSeveral = ()
     """The names under which requests reach the model, the first one shown; the model string when empty."""
 
     tensor_parallel_size: Size = 1
@@ -244,7 +244,7 @@ class Profile(Spec):
 
     env: Annotated[
         dict[VariableName, PlainText | Secret], BeforeValidator(_environment), AfterValidator(FrozenDict)
-    ] = FrozenDict()
+    ] = Field(default_factory=FrozenDict)
     """Environment variables; one that looks like a secret takes `{env: NAME}` or `{file: PATH}`."""
 
     allow_kernel_fallback: Switch = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, InstanceOf, PlainSerializer, model_validator
+from pydantic import BeforeValidator, InstanceOf, PlainSerializer, WithJsonSchema, model_validator
 
 from enginelaunch.addresses import is_only_this_machine
 from enginelaunch.command import NodeRank
@@ -161,7 +161,19 @@ def _distinct(gpus: tuple[GPU, ...]) -> tuple[GPU, ...]:
 
 _ANONYMOUS = {count: (GPU(),) * count for count in range(1, 17)}
 
-GPUs = Annotated[tuple[InstanceOf[GPU], ...], BeforeValidator(_gpus)]
+GPUs = Annotated[
+    tuple[InstanceOf[GPU], ...],
+    BeforeValidator(_gpus),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "array", "items": {"type": ["integer", "string"], "minimum": 0, "minLength": 1}},
+                {"type": "string", "pattern": r"^\s*\d+\s*[x×]\s*\S"},
+            ]
+        }
+    ),
+]
 """GPUs of a node: a count, a list of ids, `8 x H100`, or `GPU` objects."""
 
 

@@ -43,9 +43,7 @@ class Spec(BaseModel):
             value and what is allowed.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     secret_fields: ClassVar[frozenset[str]] = frozenset()
 
@@ -141,8 +139,19 @@ def _one_or_several(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-OneOrSeveral = BeforeValidator(_one_or_several)
-"""Lets one text stand for a list of one."""
+OneOrSeveral = Annotated[
+    tuple[NonEmptyText, ...],
+    BeforeValidator(_one_or_several),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "items": {"type": "string", "minLength": 1}},
+            ]
+        }
+    ),
+]
+"""Texts, of which one may stand without a list around it."""
 
 _HOW_TO_NAME_A_SECRET = (
     "a secret is named, not written: {env: NAME} for an environment variable, {file: PATH} for a file; "
