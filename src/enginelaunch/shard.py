@@ -169,7 +169,7 @@ GPUs = Annotated[
             "anyOf": [
                 {"type": "integer", "minimum": 0},
                 {"type": "array", "items": {"type": ["integer", "string"], "minimum": 0, "minLength": 1}},
-                {"type": "string", "pattern": r"^\s*\d+\s*[x×]\s*\S"},
+                {"type": "string", "pattern": r"^\s*\d+\s*[x×]\s*\S"},  # noqa: RUF001 - as above
             ]
         }
     ),
