@@ -8,6 +8,7 @@ import msgspec
 
 from enginelaunch.argv import Arguments, BadValueError, FlagTable, Problem, parse
 from enginelaunch.engines.catalogue import Catalogue
+from enginelaunch.engines.vllm.json_values import json_findings
 from enginelaunch.engines.vllm.layout import Sizes
 from enginelaunch.findings import Finding
 from enginelaunch.profile import Profile, names_a_secret
@@ -102,6 +103,7 @@ def read_operator_arguments(profile: Profile, table: FlagTable, release: str) ->
         answers_http=names.isdisjoint({"--uds", "--grpc"}),
         findings=(
             *(_problem_finding(problem, release) for problem in arguments.problems),
+            *json_findings(arguments, release),
             *_refusals(arguments),
             *size_findings,
             *_notes(arguments),

@@ -16,7 +16,7 @@ from enginelaunch.engines.vllm.ray import ray_commands, ray_findings
 from enginelaunch.engines.vllm.serve import ServePart, endpoint, serve_command
 from enginelaunch.findings import Finding, LaunchError, Report
 from enginelaunch.profile import Profile
-from enginelaunch.shard import ShardSpec
+from enginelaunch.shard import GPU, ShardSpec
 
 
 class Programs(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ def shape_of(shard: ShardSpec) -> Hashable:
         shard.nnodes,
         shard.node_rank,
         shard.gpus_per_node,
-        None if shard.gpus is None else tuple([gpu.id for gpu in shard.gpus]),
+        _visible(shard.gpus),
         shard.interface,
         shard.http_host,
         shard.http_port,
@@ -124,6 +124,13 @@ def shape_of(shard: ShardSpec) -> Hashable:
         shard.leader_addr is None,
         shard.node_addr is None,
     )
+
+
+def _visible(gpus: tuple[GPU, ...] | None) -> Hashable:
+    # All GPUs of a node have an id or none has.
+    if not gpus or gpus[0].id is None:
+        return gpus and len(gpus)
+    return tuple([gpu.id for gpu in gpus])
 
 
 def known_addresses(shard: ShardSpec) -> PlaceholderValues:
