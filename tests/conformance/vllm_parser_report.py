@@ -57,7 +57,7 @@ def converted(action, text):
     """Returns what the action's type makes of a text."""
     try:
         return action.type(text) if action.type else text
-    except (ValueError, TypeError, argparse.ArgumentTypeError):
+    except Exception:  # Releases differ in what they raise for a text that they cannot read.
         return UNKNOWN_KEY
 
 
@@ -83,6 +83,8 @@ def describe(action, spellings):
         "nargs": action.nargs,
         "choices": choices,
         "action": type(action).__name__,
+        "config_class": getattr(filled_class(action), "__name__", None),
+        "takes_pairs": converted(action, "a=1") == {"a": 1},
         "type": None if action.type is None else describe_type(action.type),
         "off": [s for s in spellings if switches_off(action, s)],
     }
@@ -161,18 +163,32 @@ def members(hint):
         yield hint
 
 
-def accepts(make, path, key):
-    """Says whether an object with this key, put at a path of keys, can be made."""
-    value = {key: None}
+def complaint(make, path, key, value=None):
+    """Returns what is said against an object with this key, put at a path of keys; "" when it is made."""
+    text = {key: value}
     for step in reversed(path):
-        value = {step: value}
+        text = {step: text}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            make(json.dumps(value))
+            make(json.dumps(text))
     except BaseException as error:
-        return not any(refusal in f"{error!r} {error.__cause__!r}" for refusal in REFUSALS)
-    return True
+        return f"{error!r} {error.__cause__!r}"
+    return ""
+
+
+def accepts(make, path, key):
+    """Says whether the key is known, whatever is said of its value."""
+    return not any(refusal in complaint(make, path, key) for refusal in REFUSALS)
+
+
+def texts_allowed(make, path, key, hint):
+    """Returns the values of the key's literals that are allowed; None when any text is."""
+    if "literal_error" not in complaint(make, path, key, UNKNOWN_KEY):
+        return None
+    literals = [member for member in members(hint) if typing.get_origin(member) is typing.Literal]
+    values = [value for literal in literals for value in typing.get_args(literal)]
+    return [str(value) for value in values if "literal_error" not in complaint(make, path, key, value)]
 
 
 def made_of_keys(cls, text):
@@ -187,7 +203,11 @@ def class_reports(make, cls, path=(), above=()):
         "class": cls.__name__,
         "path": path,
         "extra": accepts(make, path, UNKNOWN_KEY),
-        "fields": [name for name in types if accepts(make, path, name)],
+        "fields": {
+            name: texts_allowed(make, path, name, hint)
+            for name, hint in types.items()
+            if accepts(make, path, name)
+        },
     }
     for name, hint in types.items():
         for member in members(hint):
@@ -215,8 +235,10 @@ def main(target):
             descend = make is action.type or hasattr(cls, "__pydantic_validator__")
             reports = class_reports(make, cls, (), (cls,))
             classes += [{"flag": action.dest, **one} for one in reports if descend or not one["path"]]
+    engine_arguments = first_of("vllm.engine.arg_utils:AsyncEngineArgs")
     report = {
         "built_by": built_by,
+        "engine_destinations": [field.name for field in dataclasses.fields(engine_arguments)],
         "actions": [describe(one, spellings.get(id(one), [])) for one in parser._actions],
         "classes": classes,
     }

@@ -303,8 +303,7 @@ class _Reader(msgspec.Struct):
         while index < len(tokens):
             token = tokens[index]
             if token.text == "--":
-                for positional in tokens[index + 1 :]:
-                    self._positional(positional, seen_flag)
+                self._separator(token, tokens[index + 1 :], seen_flag)
                 return
             if not self._is_flag(token):
                 self._positional(token, seen_flag)
@@ -312,6 +311,13 @@ class _Reader(msgspec.Struct):
                 continue
             seen_flag = True
             index = self._flag(tokens, index)
+
+    def _separator(self, token: _Token, following: list[_Token], seen_flag: bool) -> None:
+        # argparse drops the separator only together with a positional that it still wants.
+        if not following or len(self.positionals) >= self.table.grammar.positionals:
+            self._problem("stray_value", token, "'--' belongs to no flag")
+        for positional in following:
+            self._positional(positional, seen_flag)
 
     def _positional(self, token: _Token, seen_flag: bool) -> None:
         if len(self.positionals) >= self.table.grammar.positionals:

@@ -17,7 +17,6 @@ from enginelaunch.engines.vllm.source_values import (
     Unknown,
 )
 
-
 STANDARD_DATACLASS: Final = "dataclasses.dataclass"
 DATACLASS_DECORATORS: Final = (STANDARD_DATACLASS, "pydantic.dataclasses.dataclass")
 CONFIG_DECORATOR: Final = "config"

@@ -71,9 +71,7 @@ def _names_read(
     return read
 
 
-def _passed_on(
-    tree: SourceTree, module: str, call: ast.Call, parameter: str
-) -> Iterator[tuple[Found, int]]:
+def _passed_on(tree: SourceTree, module: str, call: ast.Call, parameter: str) -> Iterator[tuple[Found, int]]:
     """Yields the function called and the place at which it gets the parameter."""
     assert isinstance(call.func, ast.Name)
     found = tree.find(module, call.func.id)

@@ -48,7 +48,9 @@ def read_release(texts: Mapping[str, str]) -> ReleaseContents:
     arguments = [_HELP, *_added_arguments(interpreter)]
     inverse_prefixes = _inverse_prefixes(tree, interpreter)
     engine = engine_destinations(tree, interpreter)
-    flags = sorted((read_flag(one, inverse_prefixes, engine) for one in arguments), key=lambda flag: flag.name)
+    flags = sorted(
+        (read_flag(one, inverse_prefixes, engine) for one in arguments), key=lambda flag: flag.name
+    )
     _refuse_repeated(flags)
     classes = read_config_classes(interpreter, _filled_classes(tree, interpreter, arguments))
     return ReleaseContents(tuple(flags), tuple(sorted(classes, key=lambda cls: cls.name)))
@@ -103,7 +105,9 @@ def _refuse_repeated(flags: Iterable[Flag]) -> None:
             seen[spelling] = flag.name
 
 
-def _filled_classes(tree: SourceTree, interpreter: Interpreter, arguments: Iterable[Argument]) -> list[FilledClass]:
+def _filled_classes(
+    tree: SourceTree, interpreter: Interpreter, arguments: Iterable[Argument]
+) -> list[FilledClass]:
     """The classes that flags fill, at once or, from plain JSON, when the engine is set up."""
     found = []
     for argument in arguments:
