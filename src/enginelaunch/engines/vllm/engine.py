@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from enginelaunch.command import Command
@@ -92,23 +93,28 @@ class VLLM:
             ray_version=found.ray_version,
         )
 
-    def use_installed(self, path: str) -> None:
-        """Start the programs of this Python environment from now on; commands made before stay as they are.
+    def use_installed(self, path: str, ray_path: str | None = None) -> None:
+        """Start these programs from now on; commands made before stay as they are.
 
-        It may be called from any thread: the paths change together, and the release does not change.
+        It may be called from any thread: the paths change together. The release stays what it is.
 
         Args:
-            path: the environment's folder, such as `/opt/env`.
+            path: the `vllm` program, or the folder of the Python environment in which it is installed.
+            ray_path: the `ray` program; that of the environment, or what was used before, when None.
 
         Raises:
-            LaunchError: there is no vLLM in it.
+            LaunchError: the path is a folder without a `vllm` program in it.
         """
-        found = find_installation(path)
-        self._programs = Programs(
-            vllm=found.vllm_path,
-            ray=found.ray_path or self._programs.ray,
-            ray_version=found.ray_version or self._programs.ray_version,
-        )
+        before = self._programs
+        if Path(path).is_dir():
+            found = find_installation(path)
+            self._programs = Programs(
+                vllm=found.vllm_path,
+                ray=ray_path or found.ray_path or before.ray,
+                ray_version=found.ray_version or before.ray_version,
+            )
+        else:
+            self._programs = Programs(vllm=path, ray=ray_path or before.ray, ray_version=before.ray_version)
 
     def validate(self, profile: Profile, gpus: Iterable[GPU], model: Any = None) -> Report:
         """Say what is wrong with a profile on one node with these GPUs.
