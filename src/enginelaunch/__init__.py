@@ -79,4 +79,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names."""
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *_HOMES})

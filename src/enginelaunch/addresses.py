@@ -6,7 +6,11 @@ import ipaddress
 import re
 from functools import lru_cache
 
+_SCOPE = re.compile(r"[A-Za-z0-9_.:@-]+")
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?")
+
+
+_LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 
 
 class BadAddressError(ValueError):
@@ -45,7 +49,9 @@ def _ipv4(text: str) -> str:
 
 def _ipv6(bare: str, text: str) -> str:
     try:
-        ipaddress.IPv6Address(bare)
+        scope = ipaddress.IPv6Address(bare).scope_id
+        if scope is not None and not _SCOPE.fullmatch(scope):
+            raise ValueError(scope)
     except ValueError:
         raise BadAddressError(
             f"{text!r} is no IPv6 address; give the address alone, without a port or a scheme"
@@ -86,7 +92,8 @@ def is_only_this_machine(address: str) -> bool:
         >>> [is_only_this_machine(a) for a in ("127.0.0.1", "::1", "0.0.0.0", "localhost", "10.0.0.1")]
         [True, True, True, True, False]
     """
-    if address.removesuffix(".").lower() in ("localhost", "localhost.localdomain", "ip6-localhost"):
+    name = address.removesuffix(".").lower()
+    if name in _LOCAL_NAMES or name.endswith(".localhost"):
         return True
     try:
         ip = ipaddress.ip_address(address)
@@ -105,6 +112,7 @@ def same_host_key(address: str) -> str:
         True
     """
     try:
-        return str(ipaddress.ip_address(address))
+        ip = ipaddress.ip_address(address)
+        return str(getattr(ip, "ipv4_mapped", None) or ip)
     except ValueError:
         return address.removesuffix(".").lower()

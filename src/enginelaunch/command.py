@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from enginelaunch.addresses import host_in_url
+from enginelaunch.addresses import bare_address, host_in_url
 
 # --- text that may not be known yet ---
 
@@ -102,14 +102,25 @@ class PlaceholderValues(msgspec.Struct, frozen=True, kw_only=True):
     """What the placeholders stand for on one node.
 
     Attributes:
-        leader_addr: the leader's address, without brackets.
-        node_addr: this node's address, without brackets.
+        leader_addr: the leader's address; kept without brackets.
+        node_addr: this node's address; kept without brackets.
         node_rank: this node's rank, from 0.
+
+    Raises:
+        BadAddressError: an address is none.
     """
 
     leader_addr: str | None = None
     node_addr: str | None = None
     node_rank: int | None = None
+
+    def __post_init__(self) -> None:
+        """Take the brackets off."""
+        leader, own = self.leader_addr, self.node_addr
+        if leader is not None:
+            msgspec.structs.force_setattr(self, "leader_addr", bare_address(leader))
+        if own is not None:
+            msgspec.structs.force_setattr(self, "node_addr", bare_address(own))
 
     def fill(self, text: Text) -> Text:
         """The text with every placeholder replaced whose value is known."""
@@ -172,19 +183,39 @@ class FileSecret(msgspec.Struct, frozen=True):
         return {"file": self.file}
 
 
-class LiteralSecret(msgspec.Struct, frozen=True):
-    """A secret that Python code handed in; it prints as stars.
+class LiteralSecret:
+    """A secret that Python code handed in; it prints as stars, and no serializer knows its parts.
 
     Example:
         >>> LiteralSecret("s3cret")
         LiteralSecret('**********')
     """
 
+    __slots__ = ("_value",)
+
     _value: str
+
+    def __init__(self, value: str) -> None:
+        object.__setattr__(self, "_value", value)
 
     def reveal(self) -> str:
         """The secret itself, for the process that needs it."""
         return self._value
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a secret does not change: {name}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a secret does not change: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other._value if isinstance(other, LiteralSecret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((LiteralSecret, self._value))
+
+    def __reduce__(self) -> tuple[type[LiteralSecret], tuple[str]]:
+        return LiteralSecret, (self._value,)
 
     def __repr__(self) -> str:
         """Stars."""
@@ -340,8 +371,8 @@ class FrozenDict(dict[str, Any]):
     def _refuse(self, *_args: object, **_keywords: object) -> NoReturn:
         raise TypeError("this dict does not change; make a new one from it")
 
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
-    update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    update = setdefault = pop = popitem = clear = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         """A hash over the items, whatever their order."""
@@ -394,6 +425,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     stop: Stop
     exits: Exits = Exits()
 
+    def __post_init__(self) -> None:
+        """Keep what is set from changing."""
+        if type(self.env) is not FrozenDict:
+            msgspec.structs.force_setattr(self, "env", FrozenDict(self.env))
+        if type(self.secret_env) is not FrozenDict:
+            msgspec.structs.force_setattr(self, "secret_env", FrozenDict(self.secret_env))
+
     @property
     def argv(self) -> tuple[Text, ...]:
         """The program and its arguments."""
@@ -414,12 +452,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         """The same command with every placeholder replaced by plain text.
 
         Args:
-            leader_addr: the leader's address, without brackets.
-            node_addr: the address of the node on which it will run, without brackets.
+            leader_addr: the leader's address.
+            node_addr: the address of the node on which it will run.
             node_rank: the rank of that node, from 0.
 
         Raises:
-            ValueError: a placeholder's value was not given.
+            ValueError: a placeholder's value was not given, or an address is none.
         """
         values = PlaceholderValues(leader_addr=leader_addr, node_addr=node_addr, node_rank=node_rank)
         return self._with(values.text)

@@ -225,7 +225,7 @@ def plan(deployment: Deployment, engine: Engine | None = None) -> Plan:
     """
     if engine is None:
         engine = engine_class(deployment.engine)(version=deployment.version)
-    findings = _node_findings(deployment)
+    findings = [*_engine_findings(deployment, engine), *_node_findings(deployment)]
     if any(finding.severity == "error" for finding in findings):
         raise LaunchError(Report.of(findings))
     shards = shards_of(deployment)
@@ -303,6 +303,30 @@ def _node_findings(deployment: Deployment) -> list[Finding]:
                 f"nodes[{stated.index(False)}].gpus",
                 "the GPUs of some nodes are stated and of this one are not",
                 "state those of every node, or of none",
+            )
+        )
+    return findings
+
+
+def _engine_findings(deployment: Deployment, engine: Engine) -> list[Finding]:
+    findings: list[Finding] = []
+    if engine.name != deployment.engine:
+        findings.append(
+            _error(
+                "other-engine",
+                "engine",
+                f"the deployment is for {deployment.engine}, not for {engine.name}",
+                "plan it with its own engine",
+            )
+        )
+    elif deployment.version is not None and engine.version != deployment.version:
+        findings.append(
+            _error(
+                "other-version",
+                "version",
+                f"the deployment is for {deployment.version}, the engine was made for "
+                f"{engine.version or f'the newest known, {engine.release}'}",
+                "make the engine with the deployment's version",
             )
         )
     return findings

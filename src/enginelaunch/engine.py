@@ -8,7 +8,15 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from enginelaunch.addresses import host_in_url
-from enginelaunch.command import Command, Joined, PlaceholderValues, Text, joined, text_as_data
+from enginelaunch.command import (
+    Command,
+    LeaderAddress,
+    OwnAddress,
+    PlaceholderValues,
+    Text,
+    joined,
+    text_as_data,
+)
 from enginelaunch.findings import LaunchError, Report
 from enginelaunch.profile import Profile
 from enginelaunch.shard import GPU, LaunchMode, ShardSpec
@@ -59,7 +67,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def url(self) -> Text:
         """The address that requests begin with."""
         host: Text = host_in_url(self.host) if isinstance(self.host, str) else self.host
-        if not isinstance(host, (str, Joined)) and hasattr(host, "in_url"):
+        if isinstance(host, (LeaderAddress, OwnAddress)):
             host = type(host)(in_url=True)
         return joined(f"{self.scheme}://", host, f":{self.port}")
 

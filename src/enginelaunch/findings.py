@@ -108,6 +108,10 @@ class LaunchError(ValueError):
         self.report = report
         super().__init__("\n".join(str(f) for f in report.errors))
 
+    def __reduce__(self) -> tuple[type[LaunchError], tuple[Report]]:
+        """Pickle by building anew; an exception's own way would pass on the text alone."""
+        return type(self), (self.report,)
+
     @classmethod
     def of(cls, code: str, message: str, *, hint: str = "", where: str = "") -> LaunchError:
         """An error with one finding."""

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
 from enginelaunch.command import FrozenDict, SecretReference
 from enginelaunch.spec import (
+    SECRET_SCHEMA,
     Address,
+    NameOnCommandLine,
     NonEmptyText,
     OneOrSeveral,
     PlainText,
     Port,
-    Secret,
     Size,
     Spec,
     Switch,
     VariableName,
     explained,
+    no_nul,
     read_secret,
+    shown,
+)
+from enginelaunch.spec import (
+    names_a_secret as names_a_secret,  # noqa: PLC0414 - also found here
 )
 
 
@@ -115,29 +130,13 @@ class KVEvents(Spec):
         if self.port == self.replay_port:
             raise explained("ports", f"port and replay_port must differ, both are {self.port}")
         seed = self.hash_seed
-        if not (seed.isascii() and seed.isdecimal() and int(seed) <= 4294967295):
+        # Zeros in front count for nothing, and int() refuses thousands of digits.
+        digits = seed.lstrip("0") or seed[:1]
+        if not (seed.isascii() and seed.isdecimal() and len(digits) <= 10 and int(digits) <= 4294967295):
             raise explained(
                 "seed", f"hash_seed must be a whole number from 0 to 4294967295 as text, not {seed!r}"
             )
         return self
-
-
-_SECRET_WORDS = frozenset(
-    {"KEY", "APIKEY", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "CREDENTIAL", "CREDENTIALS"}
-)
-_NOT_THE_SECRET_ITSELF = frozenset({"THRESHOLD", "SIZE", "COUNT", "LIMIT", "FILE", "PATH", "DIR"})
-"""Last words of names that speak of a number of tokens, or of where a secret is kept."""
-
-
-def names_a_secret(variable: str) -> bool:
-    """Whether an environment variable's name looks like a key, a token or a password.
-
-    Example:
-        >>> [names_a_secret(v) for v in ("HF_TOKEN", "TOKENIZERS_PARALLELISM", "MAX_TOKENS")]
-        [True, False, False]
-    """
-    words = variable.upper().replace("-", "_").split("_")
-    return not _SECRET_WORDS.isdisjoint(words) and words[-1] not in _NOT_THE_SECRET_ITSELF
 
 
 def _environment(values: Any) -> Any:
@@ -145,13 +144,14 @@ def _environment(values: Any) -> Any:
         return values
     read: dict[Any, Any] = {}
     for name, value in values.items():
+        is_reference = isinstance(value, (dict, SecretReference)) or hasattr(value, "get_secret_value")
+        if not is_reference and isinstance(name, str) and names_a_secret(name):
+            raise explained(
+                "env",
+                f"{name} looks like a secret, which is named and not written: "
+                f"{{{name}: {{env: NAME}}}} or {{{name}: {{file: PATH}}}}",
+            )
         if isinstance(value, (str, SecretReference)):
-            if isinstance(value, str) and isinstance(name, str) and names_a_secret(name):
-                raise explained(
-                    "env",
-                    f"{name} looks like a secret, which is named and not written: "
-                    f"{{{name}: {{env: NAME}}}} or {{{name}: {{file: PATH}}}}",
-                )
             read[name] = value
         elif isinstance(value, dict) or hasattr(value, "get_secret_value"):
             try:
@@ -165,19 +165,13 @@ def _environment(values: Any) -> Any:
         elif isinstance(value, (int, float)):
             raise explained("env", f'{name} must be text, not the number {value!r}; write "{value}"')
         else:
-            raise explained("env", f"{name} must be text or a reference to a secret, not {value!r}")
+            raise explained("env", f"{name} must be text or a reference to a secret, not {shown(value)}")
     return read
-
-
-def _model(text: str) -> str:
-    if text.startswith("-"):
-        raise explained("model", f"must not begin with '-', which reads as a flag, not {text!r}")
-    return text
 
 
 def _arguments(value: Any) -> Any:
     if isinstance(value, str):
-        raise explained("args", f"must be a list with one item per argument, not the text {value!r}")
+        raise explained("args", f"must be a list with one item per argument, not the text {shown(value)}")
     if isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             _no_secret_argument(item, value[index + 1] if index + 1 < len(value) else None)
@@ -187,14 +181,29 @@ def _arguments(value: Any) -> Any:
 def _no_secret_argument(item: Any, following: Any) -> None:
     if not isinstance(item, str) or not item.startswith("--"):
         return
-    flag, equals, _ = item[2:].partition("=")
-    has_value = equals or (isinstance(following, str) and not following.startswith("-"))
+    flag, separator = [*re.split(r"([=\s])", item[2:], maxsplit=1), ""][:2]
+    has_value = separator or (
+        following is not None and not (isinstance(following, str) and following.startswith("-"))
+    )
     if has_value and names_a_secret(flag):
         raise explained(
             "secret",
             f"--{flag} would show a secret to everyone who can list processes: use api_key for the server's "
             "key, and env with {env: NAME} or {file: PATH} for others",
         )
+
+
+def _environment_value(value: Any) -> Any:
+    return no_nul(value) if isinstance(value, str) else read_secret(value)
+
+
+EnvironmentValue = Annotated[
+    str | SecretReference,
+    PlainValidator(_environment_value),
+    PlainSerializer(lambda value: value if isinstance(value, str) else value.as_dict()),
+    WithJsonSchema({"anyOf": [{"type": "string"}, SECRET_SCHEMA]}),
+]
+"""Text, or a reference to a secret."""
 
 
 class Profile(Spec):
@@ -206,7 +215,7 @@ class Profile(Spec):
         ('/models/llama',)
     """
 
-    model: Annotated[NonEmptyText, AfterValidator(_model)]
+    model: NameOnCommandLine
     """The model's folder, or its name on a hub, as the engine takes it."""
 
     served_model_name: OneOrSeveral = ()
@@ -243,7 +252,7 @@ class Profile(Spec):
     """The operator's own arguments to the engine, one item each; they win over built ones."""
 
     env: Annotated[
-        dict[VariableName, PlainText | Secret], BeforeValidator(_environment), AfterValidator(FrozenDict)
+        dict[VariableName, EnvironmentValue], BeforeValidator(_environment), AfterValidator(FrozenDict)
     ] = Field(default_factory=FrozenDict)
     """Environment variables; one that looks like a secret takes `{env: NAME}` or `{file: PATH}`."""
 

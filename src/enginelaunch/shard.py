@@ -5,12 +5,20 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, InstanceOf, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    InstanceOf,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from enginelaunch.addresses import is_only_this_machine
 from enginelaunch.command import NodeRank
 from enginelaunch.profile import Profile
-from enginelaunch.spec import Address, Count, NonEmptyText, Port, Secret, Size, Spec, explained
+from enginelaunch.spec import Address, Count, NonEmptyText, Port, Secret, Size, Spec, explained, placed
 
 Platform = Literal["cuda", "rocm", "xpu", "cpu"]
 """What computes: NVIDIA, AMD or Intel GPUs, or the processor."""
@@ -67,23 +75,33 @@ class ComputeCapability(Spec):
 
     def __lt__(self, other: ComputeCapability) -> bool:
         """Whether it is older, number by number."""
+        if not isinstance(other, ComputeCapability):
+            return NotImplemented
         return (self.major, self.minor) < (other.major, other.minor)
 
     def __le__(self, other: ComputeCapability) -> bool:
         """Whether it is older or the same."""
+        if not isinstance(other, ComputeCapability):
+            return NotImplemented
         return (self.major, self.minor) <= (other.major, other.minor)
 
     def __gt__(self, other: ComputeCapability) -> bool:
         """Whether it is newer."""
-        return other < self
+        return NotImplemented if not isinstance(other, ComputeCapability) else other < self
 
     def __ge__(self, other: ComputeCapability) -> bool:
         """Whether it is newer or the same."""
-        return other <= self
+        return NotImplemented if not isinstance(other, ComputeCapability) else other <= self
 
 
 def _gpu_id(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0:
+            raise explained("gpus", f"an index is 0 or more, not {value}")
+        return str(value)
+    if isinstance(value, str) and (not value.strip() or "," in value or "\0" in value):
+        raise explained("gpus", f"an id is one index, UUID or MIG id, not {value!r}")
+    return value
 
 
 class GPU(Spec):
@@ -125,7 +143,7 @@ def _gpus(value: Any) -> Any:
             raise explained("gpus", f"the number of GPUs must be 0 or more, not {value}")
         return _ANONYMOUS.get(value) or (GPU(),) * value
     if isinstance(value, (list, tuple)):
-        return _distinct(tuple(_one_gpu(entry) for entry in value))
+        return _distinct(tuple(_one_gpu(entry, index) for index, entry in enumerate(value)))
     if value is None:
         return None
     raise explained(
@@ -133,17 +151,16 @@ def _gpus(value: Any) -> Any:
     )
 
 
-def _one_gpu(entry: Any) -> GPU:
+def _one_gpu(entry: Any, index: int) -> GPU:
     if isinstance(entry, GPU):
         return entry
     if isinstance(entry, (str, int)) and not isinstance(entry, bool):
-        if isinstance(entry, int) and entry < 0:
-            raise explained("gpus", f"an index is 0 or more, not {entry}")
-        if isinstance(entry, str) and (not entry.strip() or "," in entry or "\0" in entry):
-            raise explained("gpus", f"an id is one index, UUID or MIG id, not {entry!r}")
-        return GPU(id=str(entry))
+        return GPU(id=str(_gpu_id(entry)))
     if isinstance(entry, dict):
-        return GPU.model_validate(entry)
+        try:
+            return GPU.model_validate(entry)
+        except ValidationError as error:
+            raise placed(error, index) from None
     raise explained("gpus", f"an id is an index, a UUID or a MIG id, not {entry!r}")
 
 
@@ -252,8 +269,17 @@ class Ports(Spec):
 
 NODE_RANK = NodeRank()
 
+
+def _rank(value: Any) -> int | NodeRank:
+    if isinstance(value, NodeRank) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise explained("rank", f"must be a whole number, or NODE_RANK, not {value!r}")
+
+
 Rank = Annotated[
-    int | InstanceOf[NodeRank],
+    int | NodeRank,
+    PlainValidator(_rank),
+    WithJsonSchema({"type": "integer", "minimum": 0}),
     PlainSerializer(lambda rank: rank if isinstance(rank, int) else "node_rank"),
 ]
 
@@ -323,6 +349,11 @@ class ShardSpec(Spec):
         rank = self.node_rank
         if isinstance(rank, int) and not 0 <= rank < self.nnodes:
             raise explained("rank", f"node_rank must be from 0 to {self.nnodes - 1}, not {rank}")
+        if self.gpus_per_node is not None and len(self.gpus_per_node) != self.nnodes:
+            raise explained(
+                "gpus_per_node",
+                f"gpus_per_node has {len(self.gpus_per_node)} entries for {self.nnodes} nodes",
+            )
         if self.nnodes == 1:
             return self
         for name, address in (("leader_addr", self.leader_addr), ("node_addr", self.node_addr)):
@@ -332,11 +363,6 @@ class ShardSpec(Spec):
                     f"{name} {address} is an address of this machine alone; "
                     f"{self.nnodes} nodes need one that the others can reach",
                 )
-        if self.gpus_per_node is not None and len(self.gpus_per_node) != self.nnodes:
-            raise explained(
-                "gpus_per_node",
-                f"gpus_per_node has {len(self.gpus_per_node)} entries for {self.nnodes} nodes",
-            )
         return self
 
     @property

@@ -6,6 +6,7 @@ nowhere else, so that a secret given in the wrong place is not printed.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -30,9 +31,40 @@ _EXPLAINED = "explained"
 """Type prefix of errors whose message already names the value; they are passed on as they are."""
 
 
+_SECRET_WORDS = frozenset(
+    {"KEY", "APIKEY", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "CREDENTIAL", "CREDENTIALS"}
+)
+_NOT_THE_SECRET_ITSELF = frozenset({"THRESHOLD", "SIZE", "COUNT", "LIMIT", "FILE", "PATH", "DIR"})
+"""Last words of names that speak of a number of tokens, or of where a secret is kept."""
+
+
+def names_a_secret(variable: str) -> bool:
+    """Whether an environment variable's name looks like a key, a token or a password.
+
+    Example:
+        >>> [names_a_secret(v) for v in ("HF_TOKEN", "TOKENIZERS_PARALLELISM", "MAX_TOKENS")]
+        [True, False, False]
+    """
+    words = variable.upper().replace("-", "_").split("_")
+    return not _SECRET_WORDS.isdisjoint(words) and words[-1] not in _NOT_THE_SECRET_ITSELF
+
+
 def explained(kind: str, message: str) -> PydanticCustomError:
     """An error whose message says all that a person needs."""
-    return PydanticCustomError(f"{_EXPLAINED}_{kind}", "{text}", {"text": message})  # type: ignore[arg-type]
+    return PydanticCustomError(f"{_EXPLAINED}_{kind}", "{text}", {"text": message})
+
+
+def placed(error: ValidationError, *place: str | int) -> ValidationError:
+    """The same errors of a spec, further in: at a place in what holds it."""
+    details = [
+        InitErrorDetails(
+            type=PydanticCustomError(entry["type"], "{text}", {"text": entry["msg"]}),
+            loc=(*place, *entry["loc"]),
+            input=None,
+        )
+        for entry in error.errors(include_url=False, include_input=False)
+    ]
+    return ValidationError.from_exception_data(error.title, details, hide_input=True)
 
 
 class Spec(BaseModel):
@@ -66,8 +98,11 @@ class Spec(BaseModel):
         elif entry["type"] == "missing":
             message, kind = "is required", "missing"
         else:
-            shown = "" if cls.secret_fields.intersection(location) else f", not {_shown(entry['input'])}"
-            message, kind = entry["msg"].removeprefix("Input ").removeprefix("Value error, ") + shown, "value"
+            ending = "" if cls.secret_fields.intersection(location) else f", not {shown(entry['input'])}"
+            message, kind = (
+                entry["msg"].removeprefix("Input ").removeprefix("Value error, ") + ending,
+                "value",
+            )
         return InitErrorDetails(type=explained(kind, message), loc=location, input=None)
 
     @classmethod
@@ -80,12 +115,25 @@ class Spec(BaseModel):
         return f"unknown key {key!r}; known are {', '.join(cls.model_fields)}"
 
 
-def _shown(value: Any) -> str:
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+_ONE_WORD = re.compile(r"[^\s=:]*")
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: short, and not at all where a secret may be in it."""
     text = repr(value)
+    inside = not isinstance(value, str) or not _ONE_WORD.fullmatch(value)
+    if inside and any(names_a_secret(word) for word in _WORD.findall(text)):
+        return "(not shown: it may hold a secret)"
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _no_nul(text: str) -> str:
+def no_nul(text: str) -> str:
+    """The text, which a process can be given.
+
+    Raises:
+        PydanticCustomError: it holds a NUL byte.
+    """
     if "\0" in text:
         raise explained("nul", f"must not hold a NUL byte, which no process can be given, not {text!r}")
     return text
@@ -94,7 +142,7 @@ def _no_nul(text: str) -> str:
 def _not_empty(text: str) -> str:
     if not text or text.isspace():
         raise explained("empty", f"must not be empty, not {text!r}")
-    return _no_nul(text)
+    return no_nul(text)
 
 
 def _address(text: str) -> str:
@@ -110,7 +158,7 @@ def _variable_name(name: str) -> str:
     return name
 
 
-PlainText = Annotated[str, Field(strict=True), AfterValidator(_no_nul)]
+PlainText = Annotated[str, Field(strict=True), AfterValidator(no_nul)]
 """Text that a process can be given: no NUL byte."""
 
 NonEmptyText = Annotated[str, Field(strict=True), AfterValidator(_not_empty)]
@@ -128,6 +176,16 @@ Count = Annotated[int, Field(strict=True, ge=0)]
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 """A TCP port from 1 to 65535."""
 
+
+def _not_a_flag(text: str) -> str:
+    if text.startswith("-"):
+        raise explained("flag", f"must not begin with '-', which reads as a flag, not {text!r}")
+    return text
+
+
+NameOnCommandLine = Annotated[NonEmptyText, AfterValidator(_not_a_flag)]
+"""Text that stands on a command line by itself."""
+
 Switch = Annotated[bool, Field(strict=True)]
 """true or false."""
 
@@ -140,7 +198,7 @@ def _one_or_several(value: Any) -> Any:
 
 
 OneOrSeveral = Annotated[
-    tuple[NonEmptyText, ...],
+    tuple[NameOnCommandLine, ...],
     BeforeValidator(_one_or_several),
     WithJsonSchema(
         {
@@ -168,7 +226,11 @@ def read_secret(value: Any) -> SecretReference:
     if isinstance(value, SecretReference):
         return value
     if hasattr(value, "get_secret_value"):
-        return LiteralSecret(value.get_secret_value())
+        secret = value.get_secret_value()
+        if isinstance(secret, bytes):
+            secret = secret.decode(errors="surrogateescape")
+        if secret and "\0" not in secret:
+            return LiteralSecret(secret)
     if isinstance(value, dict) and len(value) == 1:
         (kind, name), *_ = value.items()
         if isinstance(name, str) and name and "\0" not in name:
@@ -179,23 +241,24 @@ def read_secret(value: Any) -> SecretReference:
     raise explained("secret", _HOW_TO_NAME_A_SECRET)
 
 
+SECRET_SCHEMA: dict[str, Any] = {
+    "oneOf": [
+        {
+            "type": "object",
+            "properties": {key: {"type": "string", "minLength": 1}},
+            "required": [key],
+            "additionalProperties": False,
+        }
+        for key in ("env", "file")
+    ],
+    "description": "Where the secret is kept: an environment variable or a file.",
+}
+"""A reference to a secret in a JSON schema."""
+
 Secret = Annotated[
     EnvironmentSecret | FileSecret | LiteralSecret,
     PlainValidator(read_secret),
     PlainSerializer(lambda secret: secret.as_dict()),
-    WithJsonSchema(
-        {
-            "oneOf": [
-                {
-                    "type": "object",
-                    "properties": {key: {"type": "string", "minLength": 1}},
-                    "required": [key],
-                    "additionalProperties": False,
-                }
-                for key in ("env", "file")
-            ],
-            "description": "Where the secret is kept: an environment variable or a file.",
-        }
-    ),
+    WithJsonSchema(SECRET_SCHEMA),
 ]
 """A reference to a secret: `{env: NAME}`, `{file: PATH}`, or in Python a `pydantic.SecretStr`."""

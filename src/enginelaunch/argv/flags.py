@@ -117,11 +117,12 @@ class FlagTable:
         by_spelling: dict[str, tuple[Flag, bool]] = {}
         for flag in self.flags:
             for spelling in (flag.name, *flag.aliases, *flag.negations):
-                if spelling in by_spelling:
+                known = self.normalise(spelling)
+                if known in by_spelling:
                     raise ValueError(
-                        f"{spelling} stands for both {by_spelling[spelling][0].name} and {flag.name}"
+                        f"{spelling} stands for both {by_spelling[known][0].name} and {flag.name}"
                     )
-                by_spelling[spelling] = (flag, spelling in flag.negations)
+                by_spelling[known] = (flag, spelling in flag.negations)
         self._by_spelling = by_spelling
         self._by_destination = {flag.destination: flag for flag in self.flags}
         self._glued = {s for s in by_spelling if len(s) == 2 and s[0] == "-" and s[1] != "-"}
@@ -164,15 +165,14 @@ class FlagTable:
             return []
         if not self.grammar.abbreviations:
             return []
-        readings: dict[str, tuple[Flag, bool, str | None]] = {}
+        readings: list[tuple[Flag, bool, str | None]] = []
         if not spelling.startswith("--") and spelling[:2] in self._glued and len(spelling) > 2:
             flag, negated = self._by_spelling[spelling[:2]]
-            readings[flag.name] = (flag, negated, spelling[2:])
+            readings.append((flag, negated, spelling[2:]))
         for candidate, (flag, negated) in self._by_spelling.items():
             if candidate.startswith(name) and len(name) > 1:
-                # Two spellings of one flag in one direction are one reading.
-                readings.setdefault(f"{flag.name} {negated}", (flag, negated, glued_value))
-        return list(readings.values())
+                readings.append((flag, negated, glued_value))
+        return readings
 
     def nearest(self, spelling: str) -> str | None:
         """The known long spelling that looks most like this one, or None when nothing is close."""

@@ -42,7 +42,7 @@ def overrides(built: Iterable[Sequence[str]], given: Arguments) -> tuple[Overrid
         Override(
             flag=argument[0],
             built=tuple(argument),
-            given=tuple(item for use in given.of(argument[0]) for item in given.items[use.start : use.stop]),
+            given=tuple(given.items[index] for use in given.of(argument[0]) for index in use.indices),
         )
         for argument in built
         if argument[0] in replaced

@@ -57,6 +57,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
         appends: True for a dotted spelling that ends in `+`.
         start: index of the first item that belongs to it.
         stop: index after the last item that belongs to it.
+        indices: every item that belongs to it; a dotted flag may stand among another flag's values.
     """
 
     flag: Flag
@@ -67,6 +68,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
     appends: bool = False
     start: int
     stop: int
+    indices: tuple[int, ...]
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,14 +137,13 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 
     def values(self) -> dict[str, JSONValue]:
         """What the parser makes of every flag used, by the name under which it keeps the value."""
-        flags = {o.flag.name: o.flag for o in self.occurrences}
-        return {flag.destination: self.value(name) for name, flag in flags.items()}
+        # The last use counts, also where two flags set the same thing.
+        names = {o.flag.destination: o.flag.name for o in self.occurrences}
+        return {destination: self.value(name) for destination, name in names.items()}
 
     def without(self, names: frozenset[str] | set[str]) -> tuple[str, ...]:
         """The items that are left when every use of these flags is taken out."""
-        dropped = {
-            index for o in self.occurrences if o.flag.name in names for index in range(o.start, o.stop)
-        }
+        dropped = {index for o in self.occurrences if o.flag.name in names for index in o.indices}
         return tuple(item for index, item in enumerate(self.items) if index not in dropped)
 
 
@@ -277,6 +278,7 @@ class _Reader(msgspec.Struct):
                 appends=appends,
                 start=token.start,
                 stop=stop,
+                indices=tuple(range(token.start, stop)),
             )
         )
 
@@ -321,13 +323,19 @@ class _Reader(msgspec.Struct):
 
     def _positional(self, token: _Token, seen_flag: bool) -> None:
         if len(self.positionals) >= self.table.grammar.positionals:
-            self._problem("stray_value", token, f"{token.text!r} belongs to no flag")
+            self._problem("stray_value", token, self._stray(token))
             return
         if seen_flag:
             self._problem(
                 "value_before_its_place", token, f"{token.text!r} has to stand in front of the first flag"
             )
         self.positionals.append((token.start, self.items[token.start]))
+
+    def _stray(self, token: _Token) -> str:
+        name = token.text.split(maxsplit=1)[0] if token.text.strip() else ""
+        if name != token.text and name.startswith("-") and name in self.table:
+            return f"{token.text!r} is one item; a flag and its value are two items"
+        return f"{token.text!r} belongs to no flag"
 
     def _flag(self, tokens: list[_Token], index: int) -> int:
         """Read the flag at this index and its values; return the index after them."""
@@ -357,6 +365,7 @@ class _Reader(msgspec.Struct):
                 negated=negated,
                 start=token.start,
                 stop=tokens[stop - 1].stop,
+                indices=tuple(t.start for t in tokens[index:stop]),
             )
         )
         return stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +47,10 @@ def human_readable_integer(text: str) -> int:
         return int(text)
     number, suffix = match.groups()
     if suffix in _DECIMAL:
-        return int(float(number) * _DECIMAL[suffix])
+        product = float(number) * _DECIMAL[suffix]
+        if math.isinf(product):
+            raise ValueError(f"{text!r} is too large")
+        return int(product)
     if "." in number:
         raise ValueError(
             f"{text!r}: {suffix} is a power of two and takes no decimals; write {suffix.lower()}"
@@ -60,11 +64,13 @@ def read_value(flag: Flag, text: str, json_number_suffixes: bool = False) -> JSO
     Raises:
         BadValueError: naming the flag, the value and what is allowed.
     """
-    if flag.choices and text not in flag.choices:
-        raise BadValueError(f"{flag.name} must be one of {', '.join(flag.choices)}, not {text!r}")
     try:
-        return _read(flag, text, json_number_suffixes)
-    except ValueError as error:
+        value = _read(flag, text, json_number_suffixes)
+        # argparse compares what was read: 016 is 16.
+        if not flag.choices or value in [_read(flag, choice, False) for choice in flag.choices]:
+            return value
+        raise BadValueError(f"{flag.name} must be one of {', '.join(flag.choices)}, not {text!r}")
+    except (ValueError, RecursionError) as error:
         if isinstance(error, BadValueError):
             raise
         raise BadValueError(f"{flag.name} takes {_ALLOWED[flag.value]}, not {text!r}") from None
@@ -189,7 +195,7 @@ def dotted_value(entries: Sequence[tuple[tuple[str, ...], str, bool]]) -> JSONVa
 def _scalar_or_json(text: str) -> JSONValue:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     try:
         return human_readable_integer(text)
