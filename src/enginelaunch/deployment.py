@@ -16,7 +16,7 @@ from enginelaunch.engine import Endpoint, Engine, engine_class
 from enginelaunch.findings import Finding, LaunchError, Report
 from enginelaunch.profile import Profile
 from enginelaunch.shard import NODE_RANK, GPUs, LaunchMode, Platform, Ports, ShardSpec
-from enginelaunch.spec import Address, NonEmptyText, Port, Secret, Spec, explained
+from enginelaunch.spec import Address, Interface, NonEmptyText, Port, Secret, Spec, explained
 
 
 class Node(Spec):
@@ -33,7 +33,7 @@ class Node(Spec):
     gpus: GPUs | None = None
     """Its GPUs: a count, a list of ids, or a count and a model like `8 x H100`."""
 
-    interface: NonEmptyText | None = None
+    interface: Interface | None = None
     """The network interface over which the nodes talk, such as `eth0`."""
 
     http_host: Address = "0.0.0.0"

@@ -18,7 +18,18 @@ from pydantic import (
 from enginelaunch.addresses import is_only_this_machine
 from enginelaunch.command import NodeRank
 from enginelaunch.profile import Profile
-from enginelaunch.spec import Address, Count, NonEmptyText, Port, Secret, Size, Spec, explained, placed
+from enginelaunch.spec import (
+    Address,
+    Count,
+    Interface,
+    NonEmptyText,
+    Port,
+    Secret,
+    Size,
+    Spec,
+    explained,
+    placed,
+)
 
 Platform = Literal["cuda", "rocm", "xpu", "cpu"]
 """What computes: NVIDIA, AMD or Intel GPUs, or the processor."""
@@ -314,7 +325,7 @@ class ShardSpec(Spec):
     node_addr: Address | None = None
     """Address of this node; None when a scheduler decides it."""
 
-    interface: NonEmptyText | None = None
+    interface: Interface | None = None
     """Network interface over which the nodes talk, such as `eth0`."""
 
     http_host: Address = "0.0.0.0"

@@ -152,6 +152,15 @@ def _address(text: str) -> str:
         raise explained("address", str(error)) from None
 
 
+_INTERFACES = re.compile(r"[^\s/=^,]+(?:,[^\s/=^,]+)*")
+
+
+def _interface(text: str) -> str:
+    if not _INTERFACES.fullmatch(text):
+        raise explained("interface", f"must be the name of a network interface such as eth0, not {text!r}")
+    return text
+
+
 def _variable_name(name: str) -> str:
     if not name or "=" in name or "\0" in name:
         raise explained("variable", f"must be the name of an environment variable, not {name!r}")
@@ -166,6 +175,9 @@ NonEmptyText = Annotated[str, Field(strict=True), AfterValidator(_not_empty)]
 
 Address = Annotated[str, Field(strict=True), AfterValidator(_address)]
 """An IPv4 address, an IPv6 address (in brackets or not) or a host name; kept without brackets."""
+
+Interface = Annotated[NonEmptyText, AfterValidator(_interface)]
+"""The name of a network interface; several with commas between them."""
 
 Size = Annotated[int, Field(strict=True, ge=1)]
 """A whole number from 1 on."""

@@ -8,6 +8,7 @@ import msgspec
 
 from enginelaunch.argv import Arguments, BadValueError, FlagTable, Problem, parse
 from enginelaunch.engines.catalogue import Catalogue
+from enginelaunch.engines.vllm.flag_table import serve_flags
 from enginelaunch.engines.vllm.json_values import json_findings
 from enginelaunch.engines.vllm.layout import Sizes
 from enginelaunch.findings import Finding
@@ -99,13 +100,14 @@ def read_operator_arguments(profile: Profile, table: FlagTable, release: str) ->
         for_headless=arguments.without(api_server | {"--served-model-name"}),
         port=_value(arguments, "--port"),
         host=_value(arguments, "--host"),
-        scheme="https" if "--ssl-keyfile" in names else "http",
+        scheme="http" if names.isdisjoint({"--ssl-keyfile", "--ssl-certfile"}) else "https",
         answers_http=names.isdisjoint({"--uds", "--grpc"}),
         findings=(
             *(_problem_finding(problem, release) for problem in arguments.problems),
             *json_findings(arguments, release),
             *_refusals(arguments),
             *size_findings,
+            *_port_findings(arguments),
             *_notes(arguments),
         ),
     )
@@ -131,6 +133,10 @@ def _known_elsewhere(spelling: str, release: str) -> str:
         name = name.replace("_", "-")
     removed = catalogue.removed(name)
     first, last = catalogue.first_release(name), catalogue.last_release(name)
+    if "." in spelling and name in serve_flags(release):
+        return "keys after a dot are read from 0.9.0 on, and lists joined with '+' from 0.9.2 on: give JSON"
+    if removed is not None:
+        last = removed.last_release
     if first is None:
         return f"release {release} does not have it, nor does any other that is known"
     return f"releases {first} to {last} have it" + (f"; instead: {removed.replacement}" if removed else "")
@@ -194,6 +200,20 @@ def _sizes(profile: Profile, arguments: Arguments) -> tuple[Sizes, list[Finding]
                 )
             )
     return Sizes(**stated), findings
+
+
+def _port_findings(arguments: Arguments) -> list[Finding]:
+    port = _value(arguments, "--port")
+    if port is None or 1 <= port <= 65535:
+        return []
+    return [
+        Finding(
+            severity="error",
+            code="bad-value",
+            message=f"--port must be from 1 to 65535, not {port}",
+            where=f"profile.args[{arguments.of('--port')[-1].start}]",
+        )
+    ]
 
 
 def _notes(arguments: Arguments) -> list[Finding]:

@@ -9,10 +9,15 @@ import msgspec
 
 from enginelaunch.command import Command, PlaceholderValues
 from enginelaunch.engine import Endpoint
-from enginelaunch.engines.vllm.environment import environment_findings, visibility_findings
+from enginelaunch.engines.vllm.environment import (
+    environment_findings,
+    visibility_findings,
+    visible_gpus_findings,
+)
 from enginelaunch.engines.vllm.layout import Cluster, Layout, Process, lay_out
 from enginelaunch.engines.vllm.prepared import PreparedProfile
 from enginelaunch.engines.vllm.ray import ray_commands, ray_findings
+from enginelaunch.engines.vllm.releases import at_least
 from enginelaunch.engines.vllm.serve import ServePart, endpoint, serve_command
 from enginelaunch.findings import Finding, LaunchError, Report
 from enginelaunch.profile import Profile
@@ -33,12 +38,16 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         report: what there is to say about it, apart from the release.
         processes: the `vllm serve` processes.
+        publishes: their KV events are configured by the profile, not by its args.
+        http_host: the address on which servers listen.
         commands: the commands, with placeholders for addresses; empty when the report has errors.
         endpoints: where requests are taken, likewise.
     """
 
     report: Report
     processes: tuple[Process, ...] = ()
+    publishes: bool = False
+    http_host: str = ""
     commands: tuple[Command, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
 
@@ -46,24 +55,30 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
 def draw_blueprint(shard: ShardSpec, prepared: PreparedProfile, programs: Programs) -> Blueprint:
     """Work out what runs on nodes like this one."""
     findings = [*prepared.findings, *visibility_findings(shard, prepared.release)]
-    findings += environment_findings(shard, prepared.operator.port or shard.http_port)
+    http_port = prepared.operator.port or shard.http_port
     try:
         layout = lay_out(prepared.operator.sizes, _cluster(shard))
     except LaunchError as error:
+        findings += environment_findings(shard, range(http_port, http_port + 1))
         return Blueprint(report=Report.of([*findings, *error.report.findings]))
+    findings += environment_findings(shard, range(http_port, http_port + max(1, len(layout.processes))))
+    findings += visible_gpus_findings(shard, layout.processes, prepared.operator.sizes.replica)
+    findings += _context_parallel_findings(shard, prepared, layout)
     findings += layout.findings
     if shard.launch_mode == "ray":
         findings += ray_findings(shard, layout.processes, prepared.release, programs.ray_version)
     parts = tuple(ServePart.of(shard, prepared, process) for process in layout.processes)
     for part in parts:
         findings += prepared.argument_findings(part.arguments)
-    findings += _shared_port_findings(prepared, layout)
+    findings += _shared_findings(prepared, layout)
     report = Report.of(findings)
     if not report.ok:
         return Blueprint(report=report, processes=layout.processes)
     return Blueprint(
         report=report,
         processes=layout.processes,
+        http_host=prepared.operator.host or shard.http_host,
+        publishes="--kv-events-config" not in prepared.operator.names,
         commands=_commands(shard, prepared, parts, programs),
         endpoints=tuple(endpoint(part) for part in parts if part.answers_http),
     )
@@ -90,16 +105,44 @@ def _cluster(shard: ShardSpec) -> Cluster:
     )
 
 
-def _shared_port_findings(prepared: PreparedProfile, layout: Layout) -> list[Finding]:
-    if len(layout.processes) < 2 or "--port" not in prepared.operator.names:
+_SHARED = (
+    ("--port", "port", "set http_port; each server takes the next one"),
+    ("--uds", "socket", "leave it out"),
+)
+"""Flags that would make servers of one node listen at the same place."""
+
+
+def _shared_findings(prepared: PreparedProfile, layout: Layout) -> list[Finding]:
+    if len(layout.processes) < 2:
         return []
     return [
         Finding(
             severity="error",
             code="refused-argument",
-            message=f"--port in args gives {len(layout.processes)} servers of one node the same port",
-            hint="set http_port; each server takes the next one",
-            where=f"profile.args[{prepared.operator.arguments.of('--port')[-1].start}]",
+            message=f"{name} in args gives {len(layout.processes)} servers of one node the same {what}",
+            hint=hint,
+            where=f"profile.args[{prepared.operator.arguments.of(name)[-1].start}]",
+        )
+        for name, what, hint in _SHARED
+        if name in prepared.operator.names
+    ]
+
+
+def _context_parallel_findings(shard: ShardSpec, prepared: PreparedProfile, layout: Layout) -> list[Finding]:
+    # Up to 0.29 vLLM leaves prefill_context_parallel_size out when it divides the sizes by --nnodes.
+    sizes, release = prepared.operator.sizes, prepared.release
+    counted = sizes.total // sizes.prefill_context
+    spans = any(process.spans_nodes for process in layout.processes)
+    if not spans or at_least(release, "0.30.0") or counted % shard.nnodes == 0:
+        return []
+    return [
+        Finding(
+            severity="error",
+            code="impossible-layout",
+            message=f"vLLM {release} does not count prefill_context_parallel_size {sizes.prefill_context}, "
+            f"and {shard.nnodes} nodes cannot share the other {counted} evenly",
+            hint=f"use 0.30.0 or newer, or other sizes whose product is a multiple of {shard.nnodes}",
+            where="profile",
         )
     ]
 
@@ -167,7 +210,7 @@ class Blueprints:
     def get(self, shard: ShardSpec, programs: Programs) -> Blueprint:
         """The blueprint of nodes like this one."""
         known = self._of(shard.profile)
-        shape = (programs.vllm, programs.ray, shape_of(shard))
+        shape = (programs, shape_of(shard))
         found = known.by_shape.get(shape)
         if found is None:
             if len(known.by_shape) >= _MOST_SHAPES:

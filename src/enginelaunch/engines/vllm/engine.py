@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from enginelaunch.addresses import is_ipv6
 from enginelaunch.command import Command
 from enginelaunch.engine import Endpoint, Metrics
 from enginelaunch.engines.catalogue import Catalogue, ReleaseChoice, UnknownReleaseError
@@ -111,7 +112,7 @@ class VLLM:
             self._programs = Programs(
                 vllm=found.vllm_path,
                 ray=ray_path or found.ray_path or before.ray,
-                ray_version=found.ray_version or before.ray_version,
+                ray_version=found.ray_version if found.ray_path and not ray_path else before.ray_version,
             )
         else:
             self._programs = Programs(vllm=path, ray=ray_path or before.ray, ray_version=before.ray_version)
@@ -129,7 +130,9 @@ class VLLM:
 
     def review(self, shard: ShardSpec) -> Report:
         """Say what `commands` would do with a shard: refusals, overrides, notes."""
-        return Report.of([*self._version_findings, *self._blueprint(shard).report.findings])
+        blueprint = self._blueprint(shard)
+        findings = [*self._version_findings, *blueprint.report.findings]
+        return Report.of([*findings, *_ipv4_findings(shard, blueprint)])
 
     def commands(self, shard: ShardSpec) -> list[Command]:
         """The commands to start on the shard's node, in their order.
@@ -160,11 +163,11 @@ class VLLM:
         Raises:
             LaunchError: the shard cannot be launched as it is.
         """
-        values = known_addresses(shard)
+        values, blueprint = known_addresses(shard), self._launchable(shard)
         return [
             found
-            for process in self._launchable(shard).processes
-            if process.has_scheduler
+            for process in blueprint.processes
+            if process.has_scheduler and blueprint.publishes
             for found in kv_event_endpoints(
                 shard.profile.kv_events, process.first_rank, process.rank_count, values
             )
@@ -195,6 +198,21 @@ def _version_findings(choice: ReleaseChoice) -> tuple[Finding, ...]:
         )
         return (_version_warning("version-not-known", message, "check the commands with the release itself"),)
     return ()
+
+
+def _ipv4_findings(shard: ShardSpec, blueprint: Blueprint) -> list[Finding]:
+    address = shard.node_addr
+    if address is None or not is_ipv6(address) or blueprint.http_host != "0.0.0.0" or not blueprint.endpoints:
+        return []
+    return [
+        Finding(
+            severity="warning",
+            code="http-host",
+            message=f"0.0.0.0 listens on IPv4 alone, and {address}, at which requests would come, is IPv6",
+            hint="set http_host: '::'",
+            where="node.http_host",
+        )
+    ]
 
 
 def _version_warning(code: str, message: str, hint: str) -> Finding:

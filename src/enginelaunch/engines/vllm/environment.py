@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from enginelaunch.command import OwnAddress, Text
+from enginelaunch.engines.vllm.layout import Process
 from enginelaunch.engines.vllm.releases import at_least
 from enginelaunch.findings import Finding
 from enginelaunch.shard import GPU, Platform, ShardSpec
@@ -52,14 +53,17 @@ def network_environment(shard: ShardSpec) -> dict[str, Text]:
     Facts: NCCL takes a name for a prefix unless '=' stands in front; Gloo and TensorPipe take the
     plain name only.
     """
-    env: dict[str, Text] = {}
-    if shard.node_addr is not None or shard.nnodes > 1:
-        env["VLLM_HOST_IP"] = OwnAddress()
+    env = own_address_environment(shard)
     if shard.interface is not None:
         env["GLOO_SOCKET_IFNAME"] = shard.interface
         env["TP_SOCKET_IFNAME"] = shard.interface
         env["NCCL_SOCKET_IFNAME"] = f"={shard.interface}"
     return env
+
+
+def own_address_environment(shard: ShardSpec) -> dict[str, Text]:
+    """The node's own address, where it has one or other nodes need it."""
+    return {"VLLM_HOST_IP": OwnAddress()} if shard.node_addr is not None or shard.nnodes > 1 else {}
 
 
 def visibility_environment(
@@ -141,6 +145,42 @@ def visibility_findings(shard: ShardSpec, release: str) -> list[Finding]:
     return findings
 
 
+def visible_gpus_findings(shard: ShardSpec, processes: Sequence[Process], replica: int) -> list[Finding]:
+    """Visible GPUs with which the processes of a node could not work.
+
+    Fact: CUDA shows one MIG device to a process.
+    """
+    findings: list[Finding] = []
+    slices = [gpu for gpu in shard.gpus or () if gpu.id is not None and gpu.id.startswith("MIG-")]
+    if replica > 1 and len(slices) > 1:
+        findings.append(
+            _gpu_finding(
+                "error",
+                f"a replica over {replica} GPUs cannot use MIG slices: CUDA shows one of them to a process",
+                "use whole GPUs, or sizes of 1 and one slice",
+            )
+        )
+    if any(process.gpu_slice for process in processes):
+        findings += [
+            Finding(
+                severity="error",
+                code="refused-variable",
+                message=f"{name} in env gives {len(processes)} servers of one node the same GPUs",
+                hint="leave it out, and list the ids in nodes[].gpus",
+                where=f"profile.env.{name}",
+            )
+            for name in shard.profile.env
+            if name in visibility_variables(shard.platform)
+        ]
+    return findings
+
+
+def visibility_variables(platform: Platform) -> frozenset[str]:
+    """The variables that say which GPUs are visible, in any release."""
+    names = {name for _, name, _ in VISIBILITY_VARIABLES[platform]}
+    return frozenset({*names, "CUDA_VISIBLE_DEVICES"} if platform == "rocm" else names)
+
+
 def _gpu_finding(severity: str, message: str, hint: str) -> Finding:
     return Finding(
         severity="error" if severity == "error" else "warning",
@@ -151,7 +191,7 @@ def _gpu_finding(severity: str, message: str, hint: str) -> Finding:
     )
 
 
-def environment_findings(shard: ShardSpec, http_port: int) -> list[Finding]:
+def environment_findings(shard: ShardSpec, http_ports: range) -> list[Finding]:
     """Variables in Profile.env that would make the nodes disagree or break the engine."""
     findings = [
         Finding(
@@ -166,17 +206,28 @@ def environment_findings(shard: ShardSpec, http_port: int) -> list[Finding]:
     ]
     port = shard.profile.env.get("VLLM_PORT")
     if port is not None:
-        findings.extend(_port_findings(shard, port, http_port))
+        findings.extend(_port_findings(shard, port, http_ports))
+    seed = shard.profile.env.get("PYTHONHASHSEED")
+    if shard.profile.kv_events is not None and isinstance(seed, str) and not seed.isdecimal():
+        findings.append(
+            Finding(
+                severity="error",
+                code="refused-variable",
+                message=f"PYTHONHASHSEED {seed!r} gives each process other block hashes",
+                hint="set kv_events.hash_seed to a number",
+                where="profile.env.PYTHONHASHSEED",
+            )
+        )
     return findings
 
 
-def _port_findings(shard: ShardSpec, port: object, http_port: int) -> list[Finding]:
+def _port_findings(shard: ShardSpec, port: object, http_ports: range) -> list[Finding]:
     message = ""
     if shard.nnodes > 1:
         message = "VLLM_PORT is a base for internal ports, and nodes that share one collide on it"
     elif not isinstance(port, str) or not port.isdecimal():
         message = f"VLLM_PORT must be a number, not {port!r}"
-    elif int(port) == http_port:
+    elif int(port) in http_ports:
         message = f"VLLM_PORT is a base for internal ports, and {port} is the server's own port"
     if not message:
         return []

@@ -393,7 +393,7 @@ def _with_ray(sizes: Sizes, cluster: Cluster, counts: tuple[int, ...]) -> Layout
                     ray_data_parallel=True,
                     ray_pack_strategy=None if even else "fill",
                     ranks=DataParallelRanks(size_local=held[0], address=True),
-                    rank_count=held[0],
+                    rank_count=sizes.data,
                 ),
             )
         )
@@ -411,6 +411,7 @@ def _with_ray(sizes: Sizes, cluster: Cluster, counts: tuple[int, ...]) -> Layout
                 ray_data_parallel=True,
                 ray_pack_strategy="span",
                 ranks=DataParallelRanks(address=True),
+                rank_count=sizes.data,
             ),
         )
     )

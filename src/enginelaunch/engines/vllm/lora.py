@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from enginelaunch.argv import canonical_json
+from enginelaunch.engines.vllm.arguments import OperatorArguments
 from enginelaunch.engines.vllm.layout import Sizes
 from enginelaunch.engines.vllm.releases import at_least
 from enginelaunch.findings import Finding
@@ -36,24 +39,27 @@ class LoRAArguments(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-def lora_arguments(profile: Profile, sizes: Sizes, release: str) -> LoRAArguments:
+def lora_arguments(profile: Profile, operator: OperatorArguments, release: str) -> LoRAArguments:
     """The arguments and environment for a profile's LoRA adapters."""
     lora = profile.lora
     if lora is None:
         return LoRAArguments()
     rank, findings = _max_rank(lora, release)
+    if "--max-lora-rank" in operator.names:
+        findings = []
     engine: list[tuple[str, ...]] = [("--enable-lora",)]
     if rank is not None:
         engine.append(("--max-lora-rank", str(rank)))
     if lora.max_loras is not None:
         engine.append(("--max-loras", str(lora.max_loras)))
-    findings.extend(_name_findings(profile, lora))
+    findings.extend(_name_findings(operator.value("--served-model-name", profile.served_model_names), lora))
     if not lora.on_demand:
         modules = ("--lora-modules", *(_module(adapter) for adapter in lora.adapters))
         return LoRAArguments(engine=tuple(engine), server=(modules,), findings=tuple(findings))
+    findings.extend(_api_server_findings(operator))
     return LoRAArguments(
         engine=tuple(engine),
-        server=_one_api_server(profile, sizes, release),
+        server=_one_api_server(profile, operator.sizes, release),
         server_env=(("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "1"),),
         findings=tuple(findings),
     )
@@ -61,8 +67,9 @@ def lora_arguments(profile: Profile, sizes: Sizes, release: str) -> LoRAArgument
 
 def _module(adapter: LoRAAdapter) -> str:
     plain = f"{adapter.name}={adapter.path}"
-    # A comma makes vLLM read JSON, and the first '=' ends the name.
-    if adapter.base_model_name is None and "," not in plain and "=" not in adapter.name:
+    # A comma makes vLLM read JSON, up to 0.29 a second '=' ends it, and a dash in front reads as a flag.
+    is_plain = "," not in plain and plain.count("=") == 1 and not plain.startswith("-")
+    if adapter.base_model_name is None and is_plain:
         return plain
     module = {"name": adapter.name, "path": adapter.path}
     if adapter.base_model_name is not None:
@@ -104,7 +111,7 @@ def _max_rank(lora: LoRA, release: str) -> tuple[int | None, list[Finding]]:
     return fitting, findings
 
 
-def _name_findings(profile: Profile, lora: LoRA) -> list[Finding]:
+def _name_findings(served_names: Sequence[str], lora: LoRA) -> list[Finding]:
     return [
         Finding(
             severity="error",
@@ -115,7 +122,23 @@ def _name_findings(profile: Profile, lora: LoRA) -> list[Finding]:
             where="profile.lora.adapters",
         )
         for adapter in lora.adapters
-        if adapter.name in profile.served_model_names
+        if adapter.name in served_names
+    ]
+
+
+def _api_server_findings(operator: OperatorArguments) -> list[Finding]:
+    count = operator.value("--api-server-count", 1)
+    if count <= 1:
+        return []
+    return [
+        Finding(
+            severity="error",
+            code="lora-api-servers",
+            message=f"--api-server-count {count}: vLLM refuses adapters on demand "
+            "with more than one API server",
+            hint="leave it out",
+            where=f"profile.args[{operator.arguments.of('--api-server-count')[-1].start}]",
+        )
     ]
 
 

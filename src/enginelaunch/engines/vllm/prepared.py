@@ -116,7 +116,7 @@ def prepare(profile: Profile, release: str) -> PreparedProfile:
     table = serve_flags(release)
     operator = read_operator_arguments(profile, table, release)
     sizes = operator.sizes
-    lora = lora_arguments(profile, sizes, release)
+    lora = lora_arguments(profile, operator, release)
     kv_events = kv_event_arguments(profile.kv_events, release)
     engine: list[BuiltArgument] = [("--tensor-parallel-size", str(sizes.tensor))]
     optional: tuple[tuple[str, int], ...] = (

@@ -30,7 +30,13 @@ from enginelaunch.command import (
     Wait,
     joined,
 )
-from enginelaunch.engines.vllm.environment import CLEARED, network_environment, visibility_environment
+from enginelaunch.engines.vllm.environment import (
+    CLEARED,
+    network_environment,
+    own_address_environment,
+    visibility_environment,
+    visibility_variables,
+)
 from enginelaunch.engines.vllm.layout import Process
 from enginelaunch.engines.vllm.prepared import PreparedProfile
 from enginelaunch.engines.vllm.releases import at_least
@@ -46,6 +52,11 @@ DEFAULT_CLIENT_SERVER_PORT = 10001
 
 FIRST_RELEASE_WITH_TOKENS = "2.52.0"
 """The first Ray release with token authentication."""
+
+FIRST_RELEASE_THAT_ASKS_RAY_FOR_ADDRESSES = "0.21.0"
+"""Before it, the server's executor compares its own address with those of the workers and ends when a
+machine shows two. VLLM_HOST_IP is one of the few VLLM_* that are never copied to workers
+(WORKER_SPECIFIC_ENV_VARS of vllm/v1/executor/ray_utils.py and its forerunners)."""
 
 HEAD_TIMEOUT = 600.0
 """Seconds to wait for the head to listen: nodes of a cluster do not start at once."""
@@ -171,10 +182,17 @@ def _start_command(shard: ShardSpec, prepared: PreparedProfile, command: Command
 def _server_command(part: ServePart, path: str) -> Command:
     shard, prepared = part.shard, part.prepared
     env: dict[str, Text] = {"RAY_ADDRESS": _head_address(shard)}
+    if not at_least(prepared.release, FIRST_RELEASE_THAT_ASKS_RAY_FOR_ADDRESSES):
+        env |= own_address_environment(shard)
     if part.process.ray_pack_strategy:
         env["VLLM_RAY_DP_PACK_STRATEGY"] = part.process.ray_pack_strategy
-    env |= {**feature_environment(part), **_token_mode(shard), **prepared.env}
+    env |= {**feature_environment(part), **_token_mode(shard), **_without_visibility(shard, prepared.env)}
     return make_serve_command(part, path, env, dict(_token(shard)), (_wait_for_head(shard),))
+
+
+def _without_visibility(shard: ShardSpec, env: dict[str, str]) -> dict[str, Text]:
+    hidden = visibility_variables(shard.platform)
+    return {name: value for name, value in env.items() if name not in hidden}
 
 
 def _token_mode(shard: ShardSpec) -> dict[str, Text]:
@@ -262,14 +280,17 @@ def _data_parallel_findings(shard: ShardSpec, process: Process, release: str) ->
             )
         )
     kv_events = shard.profile.kv_events
-    if kv_events is not None and process.ray_data_parallel and shard.nnodes > 1 and kv_events.connect is None:
+    binds = kv_events is not None and (kv_events.connect is None or kv_events.replay_port is not None)
+    if binds and process.ray_data_parallel and shard.nnodes > 1:
         findings.append(
             Finding(
                 severity="error",
                 code="kv-events-anywhere",
                 message="Ray decides on which node a data-parallel rank runs, so subscribers cannot know "
                 "where its events are",
-                hint="set kv_events.connect to the subscriber's address, or use launch_mode: mp",
+                hint="leave replay_port out, or use launch_mode: mp"
+                if kv_events and kv_events.connect
+                else "set kv_events.connect to the subscriber's address, or use launch_mode: mp",
                 where="profile.kv_events",
             )
         )

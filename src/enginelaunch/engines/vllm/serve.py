@@ -273,6 +273,8 @@ def _kv_event_ports(part: ServePart) -> list[ListeningPort]:
     kv_events, process = part.shard.profile.kv_events, part.process
     if kv_events is None or not process.has_scheduler or process.first_rank is None:
         return []
+    if "--kv-events-config" in part.prepared.operator.names:
+        return []
     ports: list[ListeningPort] = []
     for name, base in (("KV events", kv_events.port), ("KV event replay", kv_events.replay_port)):
         connects = name == "KV events" and kv_events.connect is not None
