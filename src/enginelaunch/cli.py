@@ -62,6 +62,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except OSError as error:
+        if error.filename is not None:
+            raise
         _cannot_write(error)
 
 
@@ -291,24 +293,9 @@ def _show_example(name: str, as_json: bool) -> int:
 
 
 def _show_schema() -> int:
-    from enginelaunch.deployment import Deployment  # noqa: PLC0415 - `--version` has no need of it
+    from enginelaunch.schema import deployment_schema  # noqa: PLC0415 - only needed here
 
-    schema = _without_doctests(Deployment.model_json_schema())
-    return _write_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
-
-
-def _without_doctests(schema: Any) -> Any:
-    """The schema with each description cut to its first paragraph; what follows is for Python."""
-    if isinstance(schema, list):
-        return [_without_doctests(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: part.partition("\n\n")[0]
-        if key == "description" and isinstance(part, str)
-        else _without_doctests(part)
-        for key, part in schema.items()
-    }
+    return _write_json(deployment_schema())
 
 
 # --- writing ---

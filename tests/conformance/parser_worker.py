@@ -140,22 +140,11 @@ class ServeParser:
     """The parser of ``vllm serve`` as the release on the path builds it."""
 
     def __init__(self, release: str) -> None:
-        import vllm
-
-        found = str(vllm.__version__).split("+", maxsplit=1)[0]
-        if found != release:
-            raise RuntimeError(f"vLLM {release} was asked for, but {found} is at {vllm.__file__}")
-        self._root = self._build()
-        self._defaults = vars(self._root.parse_args(["serve"]))
-
-    @staticmethod
-    def _build() -> argparse.ArgumentParser:
-        # The parser of the whole command line: only its own parse_args moves `--model` to the
-        # front and reads `--config`, and it does so only when it sees the word "serve" first.
-        root: argparse.ArgumentParser = flexible_argument_parser()(description="vLLM CLI")
-        subcommands = root.add_subparsers(required=False, dest="subparser")
-        make_arg_parser()(subcommands.add_parser("serve"))
-        return root
+        before_0_10 = tuple(int(part) for part in release.split(".")[:2]) < (0, 10)
+        with models_registered_twice() if before_0_10 else contextlib.nullcontext():
+            check_release(release)
+            self._root = root_parser(old_serve_command() if before_0_10 else add_serve_command)
+            self._defaults = vars(self._root.parse_args(["serve"]))
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
         """Return the namespace of a command, or raise RefusedError."""
@@ -178,6 +167,53 @@ class ServeParser:
             for name, value in vars(namespace).items()
             if value != self._defaults.get(name, NOT_SET)
         }
+
+
+def check_release(release: str) -> None:
+    """Make sure that the vLLM on the path is the one that was asked for."""
+    import vllm
+
+    found = str(vllm.__version__).split("+", maxsplit=1)[0]
+    if found != release:
+        raise RuntimeError(f"vLLM {release} was asked for, but {found} is at {vllm.__file__}")
+
+
+@contextlib.contextmanager
+def models_registered_twice() -> Iterator[None]:
+    """Let an old release register models that a newer Transformers has by itself."""
+    from transformers import AutoConfig
+
+    register = AutoConfig.register
+
+    def register_again(name: str, config: Any, exist_ok: bool = False) -> None:
+        register(name, config, exist_ok=True)
+
+    with unittest.mock.patch.object(AutoConfig, "register", register_again):
+        yield
+
+
+def root_parser(add_serve: Callable[[Any], Any]) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line, with the serve command added to it.
+
+    Only its own parse_args moves ``--model`` to the front and reads ``--config``, and it does so
+    only when it sees the word "serve" first.
+    """
+    root: argparse.ArgumentParser = flexible_argument_parser()(description="vLLM CLI")
+    add_serve(root.add_subparsers(required=False, dest="subparser"))
+    return root
+
+
+def add_serve_command(subcommands: Any) -> None:
+    """Add ``vllm serve`` as its command does, whose module needs more than the parser alone."""
+    make_arg_parser()(subcommands.add_parser("serve"))
+
+
+def old_serve_command() -> Callable[[Any], Any]:
+    """Return what adds ``vllm serve`` before 0.10, where the command adds arguments of its own."""
+    from vllm.entrypoints.cli.serve import ServeSubcommand
+
+    add: Callable[[Any], Any] = ServeSubcommand().subparser_init
+    return add
 
 
 def flexible_argument_parser() -> Any:
@@ -209,12 +245,10 @@ def plenty_of_memory() -> Iterator[None]:
     Up to 0.17 every rank claims 4 GiB of swap space, so TP 8 would be refused on a small test
     machine, which says nothing about the machine that the command is for.
     """
-    from vllm.config import cache
-
-    if hasattr(cache, "get_cpu_memory"):
-        with unittest.mock.patch.object(cache, "get_cpu_memory", return_value=2**42):
-            yield
-    else:
+    with contextlib.ExitStack() as stack:
+        for module in (importlib.import_module("vllm.config"), sys.modules.get("vllm.config.cache")):
+            if hasattr(module, "get_cpu_memory"):
+                stack.enter_context(unittest.mock.patch.object(module, "get_cpu_memory", return_value=2**42))
         yield
 
 
@@ -230,16 +264,23 @@ def engine_config(namespace: argparse.Namespace) -> Any:
     options: dict[str, Any] = {"usage_context": UsageContext.OPENAI_API_SERVER}
     if "headless" in inspect.signature(AsyncEngineArgs.create_engine_config).parameters:
         options["headless"] = namespace.headless
-    try:
-        with plenty_of_memory():
+    with plenty_of_memory():
+        try:
             return AsyncEngineArgs.from_cli_args(namespace).create_engine_config(**options)
-    except (Exception, SystemExit) as error:
-        raise RefusedError(in_words(error)) from error
+        except (Exception, SystemExit) as error:
+            if says_that_vllm_is_broken(error):
+                raise
+            raise RefusedError(in_words(error)) from error
+
+
+def says_that_vllm_is_broken(error: BaseException) -> bool:
+    """Return whether an error is about this environment and not about the command."""
+    return isinstance(error, ImportError) or "failed to be inspected" in str(error)
 
 
 def engine_values(config: Any) -> dict[str, Any]:
     """Return what an engine configuration says about parallelism, LoRA and KV events."""
-    lora, events = config.lora_config, config.kv_events_config
+    lora, events = (getattr(config, name, None) for name in ("lora_config", "kv_events_config"))
     return {
         **chosen_fields(config.parallel_config, PARALLEL_FIELDS),
         "lora": None if lora is None else chosen_fields(lora, LORA_FIELDS),

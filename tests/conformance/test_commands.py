@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from matrix import CASES, Case
 from packaging.version import Version
-from real_vllm import AVAILABLE_RELEASES, MODELS, RealVLLM
+from real_vllm import MODELS, RELEASES, RealVLLM
 
 from enginelaunch import Command, Deployment, plan
 
@@ -65,7 +65,7 @@ def shapes(release: str) -> list[Case]:
     return [case for case in CASES if Version(case.first_release) <= Version(release)]
 
 
-@pytest.mark.parametrize("release", AVAILABLE_RELEASES or ["none set up"])
+@pytest.mark.parametrize("release", RELEASES)
 def test_every_command_is_read_as_the_deployment_says(real_vllm: RealVLLM, release: str) -> None:
     asked = [
         (case, index, values, command)

@@ -321,23 +321,23 @@ def test_every_release_of_the_set_up_can_be_asked(real_vllm: RealVLLM) -> None:
 
 
 def test_a_release_that_is_not_there_is_an_error(real_vllm: RealVLLM) -> None:
-    with pytest.raises(RealVLLMError, match=r"no sources of vLLM 0\.1\.0"):
-        real_vllm.parse("0.1.0", [serve("some/model")])
+    with pytest.raises(RealVLLMError, match=r"no sources of vLLM 9\.1\.0"):
+        real_vllm.parse("9.1.0", [serve("some/model")])
 
 
 def test_a_release_other_than_the_one_asked_for_is_an_error(real_vllm: RealVLLM, tmp_path: Path) -> None:
-    (tmp_path / "0.1.0" / "vllm").mkdir(parents=True)
-    (tmp_path / "0.1.0" / "vllm" / "__init__.py").write_text("__version__ = '0.2.0'", encoding="utf-8")
+    (tmp_path / "9.1.0" / "vllm").mkdir(parents=True)
+    (tmp_path / "9.1.0" / "vllm" / "__init__.py").write_text("__version__ = '0.2.0'", encoding="utf-8")
     with (
         RealVLLM(real_vllm.python, tmp_path) as mistaken,
-        pytest.raises(RealVLLMError, match=r"vLLM 0\.1\.0 was asked for, but 0\.2\.0 is at"),
+        pytest.raises(RealVLLMError, match=r"vLLM 9\.1\.0 was asked for, but 0\.2\.0 is at"),
     ):
-        mistaken.parse("0.1.0", [serve("some/model")])
+        mistaken.parse("9.1.0", [serve("some/model")])
 
 
 # --- the pipes, with a vLLM that is made up: these run without the set-up
 
-MADE_UP_RELEASE = "0.1.0"
+MADE_UP_RELEASE = "9.1.0"
 
 MADE_UP_PARSER = """
 import argparse, os, sys
@@ -359,6 +359,16 @@ def make_arg_parser(parser):
     parser.add_argument("--die", action="store_true")
 """
 
+MADE_UP_ENGINE = """
+class AsyncEngineArgs:
+    @classmethod
+    def from_cli_args(cls, arguments):
+        return cls()
+
+    def create_engine_config(self, usage_context):
+        import a_module_that_is_not_there
+"""
+
 
 @pytest.fixture
 def made_up(tmp_path: Path) -> Any:
@@ -370,6 +380,11 @@ def made_up(tmp_path: Path) -> Any:
         "entrypoints/__init__.py": "",
         "entrypoints/openai/__init__.py": "",
         "entrypoints/openai/cli_args.py": MADE_UP_ARGUMENTS,
+        "config/__init__.py": "",
+        "engine/__init__.py": "",
+        "engine/arg_utils.py": MADE_UP_ENGINE,
+        "usage/__init__.py": "",
+        "usage/usage_lib.py": "class UsageContext:\n    OPENAI_API_SERVER = 1\n",
     }
     for name, text in files.items():
         file = tmp_path / MADE_UP_RELEASE / "vllm" / name
@@ -404,6 +419,11 @@ def test_a_new_worker_follows_one_that_died(made_up: RealVLLM) -> None:
     assert verdict.accepted
 
 
+def test_a_vllm_with_something_missing_is_an_error_and_no_refusal(made_up: RealVLLM) -> None:
+    with pytest.raises(RealVLLMError, match="No module named 'a_module_that_is_not_there'"):
+        made_up.engine_config(MADE_UP_RELEASE, [(serve("some/model"), {})])
+
+
 def test_variables_that_are_not_set_are_named() -> None:
     assert missing_variables({"ENGINELAUNCH_VLLM_PYTHON": "/python", "ENGINELAUNCH_VLLM_SOURCES": ""}) == [
         "ENGINELAUNCH_VLLM_SOURCES"
@@ -414,18 +434,18 @@ def test_variables_that_are_not_set_are_named() -> None:
 
 
 def test_only_sources_are_unpacked_and_half_done_work_is_redone(tmp_path: Path) -> None:
-    wheel = tmp_path / "vllm-0.1.0-py3-none-any.whl"
+    wheel = tmp_path / "vllm-9.1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in (
             "vllm/__init__.py",
             "vllm/config/defaults.json",
             "vllm/_C.abi3.so",
             "vllm/model_executor/layers/fused_moe/configs/E=8.json",
-            "vllm-0.1.0.dist-info/METADATA",
+            "vllm-9.1.0.dist-info/METADATA",
         ):
             archive.writestr(name, "")
-    folder = tmp_path / "sources" / "0.1.0"
-    half_done = folder.with_name("unfinished-0.1.0")
+    folder = tmp_path / "sources" / "9.1.0"
+    half_done = folder.with_name("unfinished-9.1.0")
     (half_done / "vllm").mkdir(parents=True)
     (half_done / "vllm" / "left_over.py").touch()
     set_up.unpack(wheel, folder)

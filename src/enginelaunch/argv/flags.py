@@ -12,6 +12,7 @@ Nargs = int | Literal["?", "*", "+"]
 
 ValueKind = Literal[
     "string",
+    "lower_case_string",
     "integer",
     "float",
     "boolean",
@@ -26,6 +27,7 @@ ValueKind = Literal[
 ]
 """What a flag's value is read as.
 
+`lower_case_string`: letters become small and dashes underscores, before choices are looked at.
 `human_readable_integer`: `4k` is 4000 and `4K` is 4096; `..._or_auto` also takes `auto` and -1.
 `config`: JSON for the class that `Flag.config_class` names. `boolean`: a switch, no value follows.
 `lora_modules`: `name=path` or one JSON object each. `key_value`: `name=count`.
@@ -44,6 +46,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
         append: True when each repeat adds a value instead of replacing the last one.
         value: what a value is read as.
         choices: the only values allowed, as text; empty when any is.
+        none_allowed: True when the text `None`, and the empty one, stand for no value.
         config_class: the class that a JSON value fills, when `value` is `config`.
         deprecated: True when the release says so itself.
         api_server: True when only a process that takes requests has a use for it.
@@ -57,6 +60,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     append: bool = False
     value: ValueKind = "string"
     choices: tuple[str, ...] = ()
+    none_allowed: bool = False
     config_class: str | None = None
     deprecated: bool = False
     api_server: bool = False

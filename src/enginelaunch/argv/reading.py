@@ -133,7 +133,9 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
         values = _read_all(last, self.json_number_suffixes)
         if flag.nargs == "?" and not values:
             return True
-        return values if _takes_several(flag) else values[0]
+        if not _takes_several(flag):
+            return values[0]
+        return [value for value in values if value is not None] if flag.value == "lora_modules" else values
 
     def values(self) -> dict[str, JSONValue]:
         """What the parser makes of every flag used, by the name under which it keeps the value."""

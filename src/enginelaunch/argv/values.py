@@ -91,7 +91,11 @@ _ALLOWED = {
 
 
 def _read(flag: Flag, text: str, json_number_suffixes: bool) -> JSONValue:
+    if flag.none_allowed and text in ("", "None"):
+        return None
     match flag.value:
+        case "lower_case_string":
+            return text.lower().replace("-", "_")
         case "integer":
             return int(text)
         case "float":
@@ -103,7 +107,7 @@ def _read(flag: Flag, text: str, json_number_suffixes: bool) -> JSONValue:
         case "port":
             return _port(text)
         case "json":
-            return None if text in ("", "None") else json.loads(text)
+            return json.loads(text)
         case "config":
             return _object(_expand_suffixes(text) if json_number_suffixes else text)
         case "json_or_string":
@@ -148,6 +152,8 @@ def _key_value(text: str) -> JSONValue:
 
 
 def _lora_module(text: str) -> JSONValue:
+    if not text:  # vLLM passes over an empty item
+        return None
     # A path may hold commas and a JSON object holds '=' at will: JSON first.
     if _looks_like_object(text):
         module = _object(text)

@@ -7,12 +7,11 @@ has a history: from which release on it looks how, and from which on it is gone.
 from __future__ import annotations
 
 import functools
-import importlib.resources
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources.abc import Traversable
-from typing import Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from packaging.version import InvalidVersion, Version
@@ -32,6 +31,9 @@ from enginelaunch.engines.catalogue_data import (
     RemovedFlag,
     UnknownReleaseError,
 )
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 __all__ = [
     "ENGINES",
@@ -215,8 +217,8 @@ class Catalogue:
 def _loaded(engine: str) -> Catalogue:
     if engine not in ENGINES:
         raise ValueError(f"there is no catalogue of engine {engine!r}; there is one of {', '.join(ENGINES)}")
-    # From the package above: naming the engine's own would import all of it.
-    return Catalogue(importlib.resources.files("enginelaunch.engines") / engine / "data")
+    # `importlib.resources` would find it too, but takes longer to import than all of this to run.
+    return Catalogue(Path(__file__).parent / engine / "data")
 
 
 @functools.cache

@@ -115,6 +115,7 @@ class FlagEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     append: bool = False
     value: ValueKind = "string"
     choices: tuple[str, ...] = ()
+    none_allowed: bool = False
     config_class: str | None = None
     deprecated: bool = False
     api_server: bool = False
@@ -131,6 +132,7 @@ class FlagEntry(msgspec.Struct, frozen=True, omit_defaults=True):
             append=flag.append,
             value=flag.value,
             choices=flag.choices,
+            none_allowed=flag.none_allowed,
             config_class=flag.config_class,
             deprecated=flag.deprecated,
             api_server=flag.api_server,
@@ -147,6 +149,7 @@ class FlagEntry(msgspec.Struct, frozen=True, omit_defaults=True):
             append=self.append,
             value=self.value,
             choices=self.choices,
+            none_allowed=self.none_allowed,
             config_class=self.config_class,
             deprecated=self.deprecated,
             api_server=self.api_server,

@@ -86,8 +86,10 @@ class ExpressionEvaluator(ABC):
             case ast.Compare():
                 return self._comparison(node, frame)
             case ast.IfExp():
-                chosen = node.body if self.holds(node.test, frame) else node.orelse
-                return self.evaluate(chosen, frame)
+                condition = self.evaluate(node.test, frame)
+                if isinstance(condition, Unknown):
+                    return condition
+                return self.evaluate(node.body if condition else node.orelse, frame)
             case ast.ListComp():
                 return self._comprehension(node, node.elt, frame)
             case ast.GeneratorExp():
@@ -131,18 +133,22 @@ class ExpressionEvaluator(ABC):
     def _bool_operation(self, node: ast.BoolOp, frame: Frame) -> object:
         stops_at = isinstance(node.op, ast.Or)
         value: object = None
+        undecided: Unknown | None = None
         for operand in node.values:
             value = self.evaluate(operand, frame)
-            if self._truth(value, operand, frame) is stops_at:
-                break
-        return value
+            if isinstance(value, Unknown):
+                undecided = value
+            elif bool(value) is stops_at:
+                return value
+        return value if undecided is None else undecided
 
-    def _comparison(self, node: ast.Compare, frame: Frame) -> bool:
+    def _comparison(self, node: ast.Compare, frame: Frame) -> object:
         left = self.evaluate(node.left, frame)
         for operator, right_node in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(right_node, frame)
-            if isinstance(operator, ast.In | ast.NotIn) and isinstance(right, Unknown):
-                raise self.refused(node, frame, f"what {right.path} holds is not known")
+            unknown = next((side for side in (left, right) if isinstance(side, Unknown)), None)
+            if unknown is not None and not isinstance(operator, ast.Is | ast.IsNot):
+                return unknown
             if not _COMPARISONS[type(operator)](left, right):
                 return False
             left = right
@@ -179,10 +185,12 @@ class ExpressionEvaluator(ABC):
         return list(cast("Iterable[object]", value))
 
     def holds(self, node: ast.expr, frame: Frame) -> bool:
-        """Says whether a condition holds."""
-        return self._truth(self.evaluate(node, frame), node, frame)
+        """Says whether a condition holds.
 
-    def _truth(self, value: object, node: ast.expr, frame: Frame) -> bool:
+        Raises:
+            SourceError: it hangs on a value that is not known.
+        """
+        value = self.evaluate(node, frame)
         if isinstance(value, Unknown):
             raise self.refused(node, frame, f"the value of {value.path} is not known")
         return bool(value)

@@ -65,7 +65,7 @@ def read_flag(
     switch = boolean or action in _SWITCH_ACTIONS
     reading = Reading("boolean") if switch else value_reading(settings.get("type"))
     if isinstance(action, EngineClass) and action.name == "LoRAParserAction":
-        reading = Reading("lora_modules")
+        reading = Reading("lora_modules", none_allowed=reading.none_allowed)
     config_class = reading.config_class
     destination = settings.get("dest") or long[0].lstrip("-").replace("-", "_")
     return Flag(
@@ -77,6 +77,7 @@ def read_flag(
         append=action in _APPENDING_ACTIONS,
         value=reading.kind,
         choices=_choices(settings.get("choices"), reading),
+        none_allowed=reading.none_allowed,
         config_class=config_class.name if config_class else None,
         deprecated=_is_deprecated(settings),
         api_server=destination not in engine_destinations,
@@ -101,6 +102,8 @@ def _function_reading(converter: EngineFunction) -> Reading:
         if inner.kind == "json" and _takes_pairs(converter):
             inner = replace(inner, kind="key_value")
         return replace(inner, none_allowed=inner.none_allowed or converter.name == "_optional_type")
+    if isinstance(converter.node, ast.Lambda) and ".lower().replace('-', '_')" in ast.unparse(converter.node):
+        return Reading("lower_case_string")
     if converter.name in _KIND_BY_NAME:
         return Reading(_KIND_BY_NAME[converter.name])
     for value in (converter, *converter.defaults.values()):
@@ -158,6 +161,8 @@ def _choices(choices: Any, reading: Reading) -> tuple[str, ...]:
 def _read_again(text: str, reading: Reading) -> object:
     if reading.none_allowed and text == "None":
         return None
+    if reading.kind == "lower_case_string":
+        return text.lower().replace("-", "_")
     if reading.kind == "integer":
         return int(text) if text.lstrip("-").isdigit() else text
     return float(text) if reading.kind == "float" else text

@@ -35,6 +35,10 @@ ASSUMED: Final[Mapping[str, object]] = {"NEEDS_HELP": True}
 """Names that get this value whatever they are assigned: help texts tell which flags are deprecated."""
 
 
+PLAIN_ATTRIBUTES: Final = frozenset({"__doc__", "__module__", "__name__"})
+"""The only attributes with an underscore in front that are followed on real objects."""
+
+
 class _Returned(Exception):  # noqa: N818
     def __init__(self, value: object) -> None:
         super().__init__()
@@ -202,16 +206,20 @@ class Interpreter(ExpressionEvaluator):
     def attribute(self, value: object, name: str) -> object:
         """Returns an attribute of a value."""
         if isinstance(value, Unknown):
+            if name == "__module__":
+                return value.path.rpartition(".")[0]
             if self._tree.has_module(value.path):
                 return self.look_up(value.path, name)
             return self._outside(f"{value.path}.{name}")
         if isinstance(value, EngineClass):
             return self._class_attribute(value, name)
+        if name.startswith("_") and name not in PLAIN_ATTRIBUTES:
+            raise ValueError(f"the attribute {name} is not followed")
         return getattr(value, name)
 
     def _class_attribute(self, cls: EngineClass, name: str) -> object:
-        if name == "__name__":
-            return cls.name
+        if name in ("__name__", "__module__"):
+            return cls.name if name == "__name__" else cls.module
         found = self.method(cls, name)
         if found is not None:
             return found

@@ -180,9 +180,15 @@ class _AnnotatedForm:
 
 _SERVE_COMMAND_LINE: Final = ("vllm", "serve")
 
+# Of `typing`, all but what evaluates text.
+_TYPING: Final = {name: getattr(typing, name) for name in typing.__all__ if name != "get_type_hints"}
+
 KNOWN: Final[Mapping[str, object]] = {
-    **{f"typing.{name}": getattr(typing, name) for name in typing.__all__},
-    **{f"typing_extensions.{name}": getattr(typing, name) for name in typing.__all__},
+    **{
+        f"{module}.{name}": form
+        for module in ("typing", "typing_extensions")
+        for name, form in _TYPING.items()
+    },
     **{f"collections.abc.{name}": getattr(typing, name) for name in ("Callable", "Sequence", "Mapping")},
     "types.UnionType": types.UnionType,
     "pydantic.SkipValidation": _AnnotatedForm(),

@@ -34,8 +34,9 @@ _HELP: Final = Argument(("-h", "--help"), {"action": "help"})
 def read_release(texts: Mapping[str, str]) -> ReleaseContents:
     """Reads what `vllm serve` accepts in one release.
 
-    What depends on the machine comes out as where the sources decide nothing else: no plugin and no
-    platform of its own adds or changes a flag, and lists that are filled while running are left open.
+    The machine is left out of it. Plugins and platforms outside of vLLM may add flags, and none of those
+    are here; a list of choices in which the platform, or a registry filled while running, has a say is
+    left open.
 
     Args:
         texts: the text of each Python file of the package, by its path.
