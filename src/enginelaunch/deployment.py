@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import msgspec
-from pydantic import AfterValidator, BeforeValidator, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from enginelaunch.addresses import is_only_this_machine, same_host_key
 from enginelaunch.command import Command, ListeningPort
@@ -82,7 +82,7 @@ class Deployment(Spec):
     profile: Profile
     """What to serve."""
 
-    nodes: Annotated[tuple[Node, ...], AfterValidator(_some_nodes)]
+    nodes: Annotated[tuple[Node, ...], AfterValidator(_some_nodes), Field(json_schema_extra={"minItems": 1})]
     """The machines, in the order of their ranks; the first one leads."""
 
     api_key: Secret | None = None

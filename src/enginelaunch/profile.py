@@ -182,8 +182,9 @@ def _no_secret_argument(item: Any, following: Any) -> None:
     if not isinstance(item, str) or not item.startswith("--"):
         return
     flag, separator = [*re.split(r"([=\s])", item[2:], maxsplit=1), ""][:2]
+    # A key may begin with a dash itself; only another long flag shows that none was given.
     has_value = separator or (
-        following is not None and not (isinstance(following, str) and following.startswith("-"))
+        following is not None and not (isinstance(following, str) and following.startswith("--"))
     )
     if has_value and names_a_secret(flag):
         raise explained(

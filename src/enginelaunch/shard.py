@@ -148,10 +148,9 @@ def _gpus(value: Any) -> Any:
             raise explained(
                 "gpus", f"give a count, a list of ids, or a count and a model like '8 x H100', not {value!r}"
             )
-        return tuple(GPU(name=match[2].strip()) for _ in range(int(match[1])))
+        return (GPU(name=match[2].strip()),) * _gpu_count(int(match[1][:9]))
     if isinstance(value, int) and not isinstance(value, bool):
-        if value < 0:
-            raise explained("gpus", f"the number of GPUs must be 0 or more, not {value}")
+        _gpu_count(value)
         return _ANONYMOUS.get(value) or (GPU(),) * value
     if isinstance(value, (list, tuple)):
         return _distinct(tuple(_one_gpu(entry, index) for index, entry in enumerate(value)))
@@ -160,6 +159,12 @@ def _gpus(value: Any) -> Any:
     raise explained(
         "gpus", f"give a count, a list of ids, or a count and a model like '8 x H100', not {value!r}"
     )
+
+
+def _gpu_count(count: int) -> int:
+    if not 0 <= count <= MOST_GPUS:
+        raise explained("gpus", f"the number of GPUs must be from 0 to {MOST_GPUS}, not {count}")
+    return count
 
 
 def _one_gpu(entry: Any, index: int) -> GPU:
@@ -187,7 +192,21 @@ def _distinct(gpus: tuple[GPU, ...]) -> tuple[GPU, ...]:
     return gpus
 
 
+MOST_GPUS = 1024
+"""More GPUs than any machine has; a larger number is a slip."""
+
 _ANONYMOUS = {count: (GPU(),) * count for count in range(1, 17)}
+
+_GPU_ID_SCHEMA = {"type": ["integer", "string"], "minimum": 0, "minLength": 1}
+_GPU_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": _GPU_ID_SCHEMA,
+        "name": {"type": "string", "minLength": 1},
+        "compute_capability": {"type": "string", "pattern": r"^(\d+\.\d+|sm_?\d{2,}[af]?)$"},
+    },
+    "additionalProperties": False,
+}
 
 GPUs = Annotated[
     tuple[InstanceOf[GPU], ...],
@@ -196,7 +215,7 @@ GPUs = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 0},
-                {"type": "array", "items": {"type": ["integer", "string"], "minimum": 0, "minLength": 1}},
+                {"type": "array", "items": {"anyOf": [_GPU_ID_SCHEMA, _GPU_SCHEMA]}},
                 {"type": "string", "pattern": r"^\s*\d+\s*[x×]\s*\S"},  # noqa: RUF001 - as above
             ]
         }

@@ -132,11 +132,22 @@ def no_nul(text: str) -> str:
     """The text, which a process can be given.
 
     Raises:
-        PydanticCustomError: it holds a NUL byte.
+        PydanticCustomError: it holds a NUL byte, or half of a character.
     """
     if "\0" in text:
         raise explained("nul", f"must not hold a NUL byte, which no process can be given, not {text!r}")
+    if not is_whole_text(text):
+        raise explained("text", f"must be text that can be written as UTF-8, not {text!r}")
     return text
+
+
+def is_whole_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8: it holds no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _not_empty(text: str) -> str:
@@ -162,7 +173,7 @@ def _interface(text: str) -> str:
 
 
 def _variable_name(name: str) -> str:
-    if not name or "=" in name or "\0" in name:
+    if not name or "=" in name or "\0" in name or not is_whole_text(name):
         raise explained("variable", f"must be the name of an environment variable, not {name!r}")
     return name
 
@@ -179,8 +190,11 @@ Address = Annotated[str, Field(strict=True), AfterValidator(_address)]
 Interface = Annotated[NonEmptyText, AfterValidator(_interface)]
 """The name of a network interface; several with commas between them."""
 
-Size = Annotated[int, Field(strict=True, ge=1)]
-"""A whole number from 1 on."""
+LARGEST_SIZE = 65536
+"""More nodes or ranks than anyone has; a larger number is a slip."""
+
+Size = Annotated[int, Field(strict=True, ge=1, le=LARGEST_SIZE)]
+"""A whole number from 1 to 65536."""
 
 Count = Annotated[int, Field(strict=True, ge=0)]
 """A whole number from 0 on."""
@@ -245,7 +259,7 @@ def read_secret(value: Any) -> SecretReference:
             return LiteralSecret(secret)
     if isinstance(value, dict) and len(value) == 1:
         (kind, name), *_ = value.items()
-        if isinstance(name, str) and name and "\0" not in name:
+        if isinstance(name, str) and name and "\0" not in name and is_whole_text(name):
             if kind == "env" and "=" not in name:
                 return EnvironmentSecret(name)
             if kind == "file":

@@ -311,11 +311,7 @@ CASES = (
             for start in (0, 1)
         ],
         config=[
-            [
-                parallel(
-                    8, data_parallel_size=2, data_parallel_rank=start, data_parallel_external_lb=True
-                )
-            ]
+            [parallel(8, data_parallel_size=2, data_parallel_rank=start, data_parallel_external_lb=True)]
             for start in (0, 1)
         ],
         first_release="0.10.0",

@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_launched_is_an_error_with_its_hint(tmp_path: Path
     assert called("plan", file) == (
         1,
         "",
-        "error    profile: tensor_parallel_size 3 makes 3 GPUs, but the nodes have 1\n"
+        "error    profile: tensor_parallel_size 3: that makes 3 GPUs, but the nodes have 1\n"
         "         [impossible-layout]\n"
         "         use tensor_parallel_size 1, or give 3 GPUs\n",
     )
@@ -201,7 +201,7 @@ def test_errors_as_json_have_the_shape_of_a_plan_without_nodes(tmp_path: Path) -
             {
                 "severity": "error",
                 "code": "impossible-layout",
-                "message": "tensor_parallel_size 3 makes 3 GPUs, but the nodes have 1",
+                "message": "tensor_parallel_size 3: that makes 3 GPUs, but the nodes have 1",
                 "hint": "use tensor_parallel_size 1, or give 3 GPUs",
                 "where": "profile",
             }

@@ -348,7 +348,7 @@ def test_secrets_are_compared_by_what_they_are() -> None:
 
 def test_a_secret_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        LITERAL._value = "other"  # type: ignore[misc]
+        LITERAL._value = "other"
 
 
 # --- frozen ---

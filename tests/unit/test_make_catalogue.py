@@ -181,9 +181,7 @@ def of_class(name: str, module: str, *calls: str) -> str:
         ),
         (
             "'--backend', choices=['deep_gemm'], type=lambda text: text.lower().replace('-', '_')",
-            Flag(
-                name="--backend", destination="backend", choices=("deep_gemm",), value="lower_case_string"
-            ),
+            Flag(name="--backend", destination="backend", choices=("deep_gemm",), value="lower_case_string"),
         ),
         ("'--old', deprecated=True", Flag(name="--old", destination="old", deprecated=True)),
         ("'--old', help='[DEPRECATED] Do not.'", Flag(name="--old", destination="old", deprecated=True)),

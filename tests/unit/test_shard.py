@@ -120,7 +120,7 @@ HOW = "give a count, a list of ids, or a count and a model like '8 x H100', not 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (-1, [("gpus", "the number of GPUs must be 0 or more, not -1")]),
+        (-1, [("gpus", "the number of GPUs must be from 0 to 1024, not -1")]),
         (True, [("gpus", HOW + "True")]),
         (2.0, [("gpus", HOW + "2.0")]),
         ("8", [("gpus", HOW + "'8'")]),

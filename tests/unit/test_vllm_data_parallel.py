@@ -254,7 +254,7 @@ NEITHER_FIT_NOR_FILL = (
         (
             {"data_parallel_size": 4},
             (8, 8),
-            "data_parallel_size 4 makes 4 GPUs, but the nodes have 8 + 8 = 16",
+            "data_parallel_size 4: that makes 4 GPUs, but the nodes have 8 + 8 = 16",
             "use data_parallel_size 16, or tensor_parallel_size 4, or pipeline_parallel_size 4, "
             "or give 4 GPUs",
         ),

@@ -185,7 +185,7 @@ def test_both_programs_change_together_whatever_another_thread_does(tmp_path: Pa
 
     def switch() -> None:
         try:
-            for _ in range(100):
+            for _ in range(10):
                 for folder in folders:
                     engine.use_installed(str(folder))
         except BaseException as failure:

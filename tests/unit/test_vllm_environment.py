@@ -200,7 +200,7 @@ def test_a_bad_gpu_is_named_on_its_node() -> None:
         ([True], "an id is an index, a UUID or a MIG id, not True"),
         ([1.5], "an id is an index, a UUID or a MIG id, not 1.5"),
         ([0, {"name": "H100"}], "give every GPU of a node an id, or none"),
-        (-1, "the number of GPUs must be 0 or more, not -1"),
+        (-1, "the number of GPUs must be from 0 to 1024, not -1"),
         ("eight", "give a count, a list of ids, or a count and a model like '8 x H100', not 'eight'"),
         (2.0, "give a count, a list of ids, or a count and a model like '8 x H100', not 2.0"),
         (True, "give a count, a list of ids, or a count and a model like '8 x H100', not True"),

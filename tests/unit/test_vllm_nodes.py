@@ -226,7 +226,7 @@ def test_sizes_that_nodes_cannot_share_name_those_that_they_can() -> None:
         error(
             "impossible-layout",
             "profile",
-            "tensor_parallel_size 8 makes 8 GPUs, which 3 nodes cannot share evenly",
+            "tensor_parallel_size 8: that makes 8 GPUs, which 3 nodes cannot share evenly",
             "state the GPUs of each node, or use sizes whose product is a multiple of 3, such as 6 or 9",
         ),
     )

@@ -208,29 +208,30 @@ def test_keys_go_by_reference_to_the_server() -> None:
         (
             {"tensor_parallel_size": 4},
             8,
-            "tensor_parallel_size 4 makes 4 GPUs, but the nodes have 8",
+            "tensor_parallel_size 4: that makes 4 GPUs, but the nodes have 8",
             "use data_parallel_size 2, or tensor_parallel_size 8, or pipeline_parallel_size 2, "
             "or give 4 GPUs",
         ),
         (
             {"tensor_parallel_size": 3, "data_parallel_size": 2},
             8,
-            "tensor_parallel_size 3 x data_parallel_size 2 makes 6 GPUs, but the nodes have 8",
+            "tensor_parallel_size 3 x data_parallel_size 2: that makes 6 GPUs, but the nodes have 8",
             "use tensor_parallel_size 4, or give 6 GPUs",
         ),
         (
             {"tensor_parallel_size": 8},
             0,
-            "tensor_parallel_size 8 makes 8 GPUs, but the nodes have 0",
+            "tensor_parallel_size 8: that makes 8 GPUs, but the nodes have 0",
             "give 8 GPUs",
         ),
         (
             {"tensor_parallel_size": 2, "prefill_context_parallel_size": 2},
             2,
-            "tensor_parallel_size 2 x prefill_context_parallel_size 2 makes 4 GPUs, but the nodes have 2",
+            "tensor_parallel_size 2 x prefill_context_parallel_size 2: that makes 4 GPUs, "
+            "but the nodes have 2",
             "use tensor_parallel_size 1, or give 4 GPUs",
         ),
-        ({}, 2, "one GPU makes 1 GPU, but the nodes have 2", None),
+        ({}, 2, "every size is 1: that makes 1 GPU, but the nodes have 2", None),
     ],
 )
 def test_sizes_that_are_not_the_gpus_are_refused_with_sizes_that_are(

@@ -192,8 +192,11 @@ def test_sizes_in_args_decide_what_runs_on_which_node() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["-tp", "8"], "tensor_parallel_size 8 makes 8 GPUs, but the nodes have 4"),
-        (["-dp=8"], "tensor_parallel_size 4 x data_parallel_size 8 makes 32 GPUs, but the nodes have 4"),
+        (["-tp", "8"], "tensor_parallel_size 8: that makes 8 GPUs, but the nodes have 4"),
+        (
+            ["-dp=8"],
+            "tensor_parallel_size 4 x data_parallel_size 8: that makes 32 GPUs, but the nodes have 4",
+        ),
     ],
 )
 def test_sizes_in_args_that_do_not_fit_are_refused(args: list[str], message: str) -> None:
@@ -219,7 +222,11 @@ def test_a_size_in_args_is_one_or_more(flag: str, size: str) -> None:
         "-dcp": "decode-context",
     }
     assert refused({"args": [f"{flag}={size}"]}) == (
-        error("bad-value", "profile.args[0]", f"--{name[flag]}-parallel-size must be 1 or more, not {size}"),
+        error(
+            "bad-value",
+            "profile.args[0]",
+            f"--{name[flag]}-parallel-size must be from 1 to 65536, not {size}",
+        ),
     )
 
 

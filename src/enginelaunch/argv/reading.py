@@ -404,9 +404,8 @@ class _Reader(msgspec.Struct):
         least = {"?": 0, "*": 0, "+": 1}.get(str(flag.nargs), flag.nargs)
         assert isinstance(least, int)
         if len(values) < least:
-            self._problem(
-                "missing_value", token, f"{flag.name} needs {_how_many(flag)}, got {len(values)}", flag
-            )
+            got = f", got {len(values)}" if values else ""
+            self._problem("missing_value", token, f"{flag.name} needs {_how_many(flag)}{got}", flag)
             return None
         return values
 

@@ -13,6 +13,7 @@ from enginelaunch.engines.vllm.json_values import json_findings
 from enginelaunch.engines.vllm.layout import Sizes
 from enginelaunch.findings import Finding
 from enginelaunch.profile import Profile, names_a_secret
+from enginelaunch.spec import LARGEST_SIZE
 
 _OWN_TO_A_NODE = "it differs from node to node, and every node gets the same args"
 _OF_THE_LAYOUT = "the nodes would disagree if it did not follow from the nodes and sizes"
@@ -188,14 +189,14 @@ def _sizes(profile: Profile, arguments: Arguments) -> tuple[Sizes, list[Finding]
         given = _value(arguments, name)
         if given is None:
             continue
-        if given >= 1:
+        if 1 <= given <= LARGEST_SIZE:
             stated[size] = given
         else:
             findings.append(
                 Finding(
                     severity="error",
                     code="bad-value",
-                    message=f"{name} must be 1 or more, not {given}",
+                    message=f"{name} must be from 1 to {LARGEST_SIZE}, not {given}",
                     where=f"profile.args[{arguments.of(name)[-1].start}]",
                 )
             )

@@ -14,7 +14,7 @@ import msgspec
 
 from enginelaunch.command import NodeRank
 from enginelaunch.findings import Finding, LaunchError
-from enginelaunch.shard import LaunchMode
+from enginelaunch.shard import MOST_GPUS, LaunchMode
 
 LoadBalancing = Literal["internal", "hybrid", "external"]
 
@@ -54,7 +54,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
             "prefill_context_parallel_size": self.prefill_context,
             "data_parallel_size": self.data,
         }
-        return " x ".join(f"{name} {size}" for name, size in named.items() if size > 1) or "one GPU"
+        return " x ".join(f"{name} {size}" for name, size in named.items() if size > 1) or "every size is 1"
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,14 +161,14 @@ def _gpu_counts(sizes: Sizes, cluster: Cluster) -> tuple[int, ...]:
         each, left = divmod(sizes.total, cluster.nnodes)
         if left:
             raise _impossible(
-                f"{sizes} makes {sizes.total} GPUs, which {cluster.nnodes} nodes cannot share evenly",
+                f"{sizes}: that makes {sizes.total} GPUs, which {cluster.nnodes} nodes cannot share evenly",
                 "state the GPUs of each node, or use sizes whose product is a multiple of "
                 f"{cluster.nnodes}, such as {_nearest_multiples(sizes.total, cluster.nnodes)}",
             )
         return (each,) * cluster.nnodes
     if sum(stated) != sizes.total:
         raise _impossible(
-            f"{sizes} makes {sizes.total} GPU{'s' * (sizes.total != 1)}, but the nodes have "
+            f"{sizes}: that makes {sizes.total} GPU{'s' * (sizes.total != 1)}, but the nodes have "
             f"{' + '.join(map(str, stated))}{f' = {sum(stated)}' if len(stated) > 1 else ''}",
             _sizes_for(sizes, sum(stated)),
         )
@@ -311,6 +311,11 @@ def _external(sizes: Sizes, cluster: Cluster, held: tuple[int, ...]) -> Layout:
             "give each node GPUs, or use data_parallel_mode: internal",
         )
     here = _held_here(cluster, held)
+    if here > MOST_GPUS:
+        raise _impossible(
+            f"one node would run {here} servers, one a replica",
+            f"state the nodes and their GPUs; a node has at most {MOST_GPUS}",
+        )
     start = _start_rank(cluster, held)
     return Layout(
         processes=tuple(
