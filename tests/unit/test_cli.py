@@ -183,8 +183,8 @@ def test_a_file_that_cannot_be_launched_is_an_error_with_its_hint(tmp_path: Path
     assert called("plan", file) == (
         1,
         "",
-        "error    profile: tensor_parallel_size 3: that makes 3 GPUs, but the nodes have 1\n"
-        "         [impossible-layout]\n"
+        "error    profile: tensor_parallel_size 3: that makes 3 GPUs, but the nodes have\n"
+        "         1 [impossible-layout]\n"
         "         use tensor_parallel_size 1, or give 3 GPUs\n",
     )
 
