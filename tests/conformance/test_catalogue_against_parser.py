@@ -93,6 +93,7 @@ def said_by_catalogue(flag: Flag) -> dict[str, Any]:
         "append": flag.append,
         "choices": set(flag.choices),
         "kind": flag.value,
+        "none_allowed": flag.none_allowed,
         "config_class": flag.config_class,
     }
 
@@ -107,6 +108,7 @@ def said_by_parser(action: dict[str, Any]) -> dict[str, Any]:
         "append": action["action"] in APPENDING_ACTIONS,
         "choices": set(action["choices"] or ()),
         "kind": kind,
+        "none_allowed": any("optional_type" in name for name in flattened(action["type"])),
         "config_class": config_class,
     }
 
@@ -122,6 +124,8 @@ def kind_of(action: dict[str, Any]) -> tuple[str, str | None]:
     names = [*flattened(action["type"])] or ["str"]
     if names[-1] == "loads" and action["takes_pairs"]:
         return "key_value", None
+    if action["lower_cases"]:
+        return "lower_case_string", None
     return KIND_OF_CONVERTER.get(names[-1], f"unknown: {names}"), None
 
 
@@ -286,7 +290,7 @@ def a_report() -> dict[str, Any]:
             "off": [],
         },
     ]
-    common: dict[str, Any] = {"config_class": None, "takes_pairs": False}
+    common: dict[str, Any] = {"config_class": None, "takes_pairs": False, "lower_cases": False}
     return {
         "actions": [{**common, **action} for action in actions],
         "engine_destinations": ["tensor_parallel_size"],
@@ -302,7 +306,7 @@ FLAGS: Final = (
         value="integer",
     ),
     Flag(name="--enable-x", destination="enable_x", negations=("--no-enable-x",), nargs=0, value="boolean"),
-    Flag(name="--level", destination="level", nargs="+", choices=("high", "low")),
+    Flag(name="--level", destination="level", nargs="+", choices=("high", "low"), none_allowed=True),
 )
 
 
@@ -346,7 +350,7 @@ def test_an_engine_argument_taken_for_the_servers_differs() -> None:
 def test_open_choices_are_let_through_only_where_they_are_held_as_data() -> None:
     report = a_report()
     report["actions"] = [{**report["actions"][2], "destination": "reasoning_parser"}]
-    flags = (Flag(name="--level", destination="reasoning_parser", nargs="+"),)
+    flags = (Flag(name="--level", destination="reasoning_parser", nargs="+", none_allowed=True),)
     assert flag_differences("0.11.0", flags, report) == []
     assert len(flag_differences("0.11.1", flags, report)) == 1
 

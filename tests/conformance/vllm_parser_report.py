@@ -85,6 +85,7 @@ def describe(action, spellings):
         "action": type(action).__name__,
         "config_class": getattr(filled_class(action), "__name__", None),
         "takes_pairs": converted(action, "a=1") == {"a": 1},
+        "lower_cases": converted(action, "A-B") == "a_b",
         "type": None if action.type is None else describe_type(action.type),
         "off": [s for s in spellings if switches_off(action, s)],
     }
