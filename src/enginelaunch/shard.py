@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from enginelaunch.addresses import is_only_this_machine
-from enginelaunch.command import NodeRank
+from enginelaunch.command import NodeRank, PlaceholderValues
 from enginelaunch.profile import Profile
 from enginelaunch.spec import (
     Address,
@@ -399,3 +399,10 @@ class ShardSpec(Spec):
     def is_leader(self) -> bool:
         """Whether this is the node with rank 0."""
         return self.node_rank == 0
+
+    def known_addresses(self) -> PlaceholderValues:
+        """What it says of the addresses that commands have placeholders for."""
+        leader, own = self.leader_addr, self.node_addr
+        if self.is_leader:
+            leader, own = leader or own, own or leader
+        return PlaceholderValues(leader_addr=leader, node_addr=own)

@@ -20,7 +20,7 @@ from enginelaunch.command import (
     joined,
 )
 from enginelaunch.engine import Endpoint
-from enginelaunch.engines.vllm import KVEventEndpoint
+from enginelaunch.engines.vllm.kv_events import KVEventEndpoint
 
 ADDRESSES = ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from enginelaunch import VLLM
 from enginelaunch.command import ListeningPort
-from enginelaunch.engines.vllm import KVEventEndpoint
+from enginelaunch.engines.vllm.kv_events import KVEventEndpoint
 
 CONFIG = '{"enable_kv_cache_events":true,"endpoint":"tcp://*:5557","publisher":"zmq"}'
 EVENTS = f"--kv-events-config {CONFIG} --prefix-caching-hash-algo sha256_cbor"

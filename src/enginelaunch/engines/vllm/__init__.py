@@ -1,6 +1,5 @@
 """vLLM: its commands on one node and on several, by its own multiprocessing or by Ray."""
 
 from enginelaunch.engines.vllm.engine import VLLM
-from enginelaunch.engines.vllm.kv_events import KVEventEndpoint
 
-__all__ = ["VLLM", "KVEventEndpoint"]
+__all__ = ["VLLM"]

@@ -7,13 +7,14 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 
-from enginelaunch.command import Command, PlaceholderValues
+from enginelaunch.command import Command
 from enginelaunch.engine import Endpoint
 from enginelaunch.engines.vllm.environment import (
     environment_findings,
     visibility_findings,
     visible_gpus_findings,
 )
+from enginelaunch.engines.vllm.installation import Programs
 from enginelaunch.engines.vllm.layout import Cluster, Layout, Process, lay_out
 from enginelaunch.engines.vllm.prepared import PreparedProfile
 from enginelaunch.engines.vllm.ray import ray_commands, ray_findings
@@ -22,14 +23,6 @@ from enginelaunch.engines.vllm.serve import ServePart, endpoint, serve_command
 from enginelaunch.findings import Finding, LaunchError, Report
 from enginelaunch.profile import Profile
 from enginelaunch.shard import GPU, ShardSpec
-
-
-class Programs(msgspec.Struct, frozen=True, kw_only=True):
-    """Which programs commands start, and the release of Ray where it is known."""
-
-    vllm: str
-    ray: str
-    ray_version: str | None
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,14 +167,6 @@ def _visible(gpus: tuple[GPU, ...] | None) -> Hashable:
     if not gpus or gpus[0].id is None:
         return gpus and len(gpus)
     return tuple([gpu.id for gpu in gpus])
-
-
-def known_addresses(shard: ShardSpec) -> PlaceholderValues:
-    """What a shard says of the addresses for which a blueprint has placeholders."""
-    leader, own = shard.leader_addr, shard.node_addr
-    if shard.is_leader:
-        leader, own = leader or own, own or leader
-    return PlaceholderValues(leader_addr=leader, node_addr=own)
 
 
 class _ProfileBlueprints(msgspec.Struct):

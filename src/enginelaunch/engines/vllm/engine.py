@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from enginelaunch.addresses import is_ipv6
 from enginelaunch.command import Command
 from enginelaunch.engine import Endpoint, Metrics
-from enginelaunch.engines.catalogue import Catalogue, ReleaseChoice, UnknownReleaseError
-from enginelaunch.engines.vllm.blueprint import Blueprint, Blueprints, Programs, known_addresses
-from enginelaunch.engines.vllm.installation import find_installation
-from enginelaunch.engines.vllm.kv_events import KVEventEndpoint, kv_event_endpoints
-from enginelaunch.engines.vllm.prepared import prepare
-from enginelaunch.engines.vllm.ray import DEFAULT_HEAD_PORT
-from enginelaunch.engines.vllm.serve import DEFAULT_MASTER_PORT, HEALTH_PATH
+from enginelaunch.engines.vllm.defaults import HEALTH_PATH, MASTER_PORT, RAY_HEAD_PORT
+from enginelaunch.engines.vllm.installation import Programs, find_installation
 from enginelaunch.findings import Finding, LaunchError, Report
 from enginelaunch.profile import Profile
 from enginelaunch.shard import GPU, LaunchMode, ShardSpec
+
+if TYPE_CHECKING:
+    from enginelaunch.engines.catalogue import ReleaseChoice
+    from enginelaunch.engines.vllm.blueprint import Blueprint
+    from enginelaunch.engines.vllm.kv_events import KVEventEndpoint
 
 
 class VLLM:
@@ -55,6 +55,11 @@ class VLLM:
         ray_path: str | None = None,
         ray_version: str | None = None,
     ) -> None:
+        # What builds commands is imported when an engine is made, so that `import` stays light.
+        from enginelaunch.engines.catalogue import Catalogue, UnknownReleaseError  # noqa: PLC0415
+        from enginelaunch.engines.vllm.blueprint import Blueprints  # noqa: PLC0415
+        from enginelaunch.engines.vllm.prepared import prepare  # noqa: PLC0415
+
         self.version = version
         self.path = path
         self.ray_path = ray_path
@@ -141,7 +146,7 @@ class VLLM:
             LaunchError: the shard cannot be launched as it is.
         """
         blueprint = self._launchable(shard)
-        values = known_addresses(shard)
+        values = shard.known_addresses()
         return [command.fill(values) for command in blueprint.commands]
 
     def endpoints(self, shard: ShardSpec) -> list[Endpoint]:
@@ -150,7 +155,7 @@ class VLLM:
         Raises:
             LaunchError: the shard cannot be launched as it is.
         """
-        values = known_addresses(shard)
+        values = shard.known_addresses()
         return [endpoint.fill(values) for endpoint in self._launchable(shard).endpoints]
 
     def serves_http(self, shard: ShardSpec) -> bool:
@@ -163,7 +168,9 @@ class VLLM:
         Raises:
             LaunchError: the shard cannot be launched as it is.
         """
-        values, blueprint = known_addresses(shard), self._launchable(shard)
+        from enginelaunch.engines.vllm.kv_events import kv_event_endpoints  # noqa: PLC0415 - as in __init__
+
+        values, blueprint = shard.known_addresses(), self._launchable(shard)
         return [
             found
             for process in blueprint.processes
@@ -175,7 +182,7 @@ class VLLM:
 
     def default_leader_port(self, launch_mode: LaunchMode) -> int:
         """The port at which nodes meet when none is given."""
-        return DEFAULT_HEAD_PORT if launch_mode == "ray" else DEFAULT_MASTER_PORT
+        return RAY_HEAD_PORT if launch_mode == "ray" else MASTER_PORT
 
     def _blueprint(self, shard: ShardSpec) -> Blueprint:
         return self._blueprints.get(shard, self._programs)

@@ -9,6 +9,14 @@ import msgspec
 from enginelaunch.findings import LaunchError
 
 
+class Programs(msgspec.Struct, frozen=True, kw_only=True):
+    """Which programs commands start, and the release of Ray where it is known."""
+
+    vllm: str
+    ray: str
+    ray_version: str | None
+
+
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
     """What is installed in a Python environment.
 

@@ -30,6 +30,7 @@ from enginelaunch.command import (
     Wait,
     joined,
 )
+from enginelaunch.engines.vllm.defaults import RAY_CLIENT_SERVER_PORT, RAY_HEAD_PORT
 from enginelaunch.engines.vllm.environment import (
     CLEARED,
     network_environment,
@@ -43,12 +44,6 @@ from enginelaunch.engines.vllm.releases import at_least
 from enginelaunch.engines.vllm.serve import ServePart, feature_environment, make_serve_command
 from enginelaunch.findings import Finding
 from enginelaunch.shard import RayPorts, ShardSpec
-
-DEFAULT_HEAD_PORT = 6379
-"""--port of a head when it is left out."""
-
-DEFAULT_CLIENT_SERVER_PORT = 10001
-"""--ray-client-server-port of a head when it is left out."""
 
 FIRST_RELEASE_WITH_TOKENS = "2.52.0"
 """The first Ray release with token authentication."""
@@ -92,7 +87,7 @@ _HEAD_PORTS = (("client_server", "--ray-client-server-port"),)
 
 def head_port(shard: ShardSpec) -> int:
     """The port of the head, at which the nodes meet."""
-    return shard.leader_port or shard.ports.leader or DEFAULT_HEAD_PORT
+    return shard.leader_port or shard.ports.leader or RAY_HEAD_PORT
 
 
 def ray_commands(
@@ -222,7 +217,7 @@ def _listening_ports(shard: ShardSpec, *, head: bool) -> tuple[ListeningPort, ..
     if head:
         ports.append(ListeningPort(name="Ray head", base=head_port(shard)))
         ports.append(
-            ListeningPort(name="Ray client server", base=ray.client_server or DEFAULT_CLIENT_SERVER_PORT)
+            ListeningPort(name="Ray client server", base=ray.client_server or RAY_CLIENT_SERVER_PORT)
         )
         if ray.autoscaler_metrics is not None:
             ports.append(ListeningPort(name="Ray autoscaler metrics", base=ray.autoscaler_metrics))

@@ -25,6 +25,7 @@ from enginelaunch.command import (
     Wait,
 )
 from enginelaunch.engine import Endpoint
+from enginelaunch.engines.vllm.defaults import DATA_PARALLEL_RPC_PORT, HEALTH_PATH, MASTER_PORT
 from enginelaunch.engines.vllm.environment import (
     CLEARED,
     network_environment,
@@ -33,14 +34,6 @@ from enginelaunch.engines.vllm.environment import (
 from enginelaunch.engines.vllm.layout import Process
 from enginelaunch.engines.vllm.prepared import BuiltArgument, PreparedProfile
 from enginelaunch.shard import ShardSpec
-
-DEFAULT_MASTER_PORT = 29501
-"""--master-port when it is left out: vllm/config/parallel.py."""
-
-DEFAULT_DATA_PARALLEL_RPC_PORT = 29550
-"""--data-parallel-rpc-port when it is left out: vllm/config/parallel.py."""
-
-HEALTH_PATH = "/health"
 
 READY_TIMEOUT = 3600.0
 """Seconds to wait for a server: loading hundreds of gigabytes from a network disk takes this long."""
@@ -131,12 +124,12 @@ def built_arguments(shard: ShardSpec, prepared: PreparedProfile, process: Proces
 
 def master_port(shard: ShardSpec) -> int:
     """The port at which the nodes of one replica meet."""
-    return shard.leader_port or shard.ports.leader or DEFAULT_MASTER_PORT
+    return shard.leader_port or shard.ports.leader or MASTER_PORT
 
 
 def data_parallel_rpc_port(shard: ShardSpec) -> int:
     """The port at which data-parallel ranks report to the leader."""
-    return shard.ports.data_parallel_rpc or DEFAULT_DATA_PARALLEL_RPC_PORT
+    return shard.ports.data_parallel_rpc or DATA_PARALLEL_RPC_PORT
 
 
 def _node_arguments(shard: ShardSpec) -> list[BuiltArgument]:
