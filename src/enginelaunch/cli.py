@@ -30,7 +30,9 @@ FINE, ERRORS, UNUSABLE = 0, 1, 2
 _INTERRUPTED, _PIPE_CLOSED = 130, 141
 """Exit codes as a shell gives them for a program that SIGINT or SIGPIPE has ended."""
 
-_UNUSABLE_FINDINGS = frozenset({"unreadable-file", "unknown-example", "unwritable-file"})
+_UNUSABLE_FINDINGS = frozenset(
+    {"unreadable-file", "unreadable-adapter", "unknown-example", "unwritable-file"}
+)
 """Codes of findings about files rather than about what stands in them."""
 
 _TARGETS = ("shell",)
@@ -83,6 +85,9 @@ def application() -> "typer.Typer":
     )
     file = typer.Argument(metavar="FILE|EXAMPLE", help="A deployment file, or the name of an example.")
     as_json = typer.Option("--json", help="Write JSON, errors too.")
+    adapters = typer.Option(
+        "--read-adapters", help="Read ranks of LoRA adapters whose folders are on this machine."
+    )
     output = typer.Option("--output", "-o", metavar="DIR", help="Write files into this folder.")
 
     def show_version(asked: bool) -> None:
@@ -107,13 +112,15 @@ def application() -> "typer.Typer":
         json_: Annotated[bool, as_json] = False,
         shell: Annotated[bool, typer.Option("--shell", help="Write a shell script for each node.")] = False,
         folder: Annotated[_MaybeText, output] = None,
+        read_adapters: Annotated[bool, adapters] = False,
     ) -> None:
         """Show what runs on each node."""
         if json_ and shell:
             raise typer.BadParameter("--json and --shell exclude each other: use render --to shell --json")
         if folder is not None and not shell:
             raise typer.BadParameter("--output needs --shell")
-        raise typer.Exit(_render(deployment, "shell", folder) if shell else _show_plan(deployment, json_))
+        made = _make_plan(deployment, read_adapters)
+        raise typer.Exit(_render(made, "shell", folder) if shell else _show_plan(made, json_))
 
     @app.command("render")
     def _render_command(
@@ -121,11 +128,12 @@ def application() -> "typer.Typer":
         to: Annotated[str, typer.Option("--to", metavar="TARGET", help=f"{' or '.join(_TARGETS)}.")],
         folder: Annotated[_MaybeText, output] = None,
         json_: Annotated[bool, as_json] = False,
+        read_adapters: Annotated[bool, adapters] = False,
     ) -> None:
         """Write a plan in the language of whoever starts it."""
         if to not in _TARGETS:
             raise typer.BadParameter(f"--to takes {' or '.join(_TARGETS)}, not {to!r}")
-        raise typer.Exit(_render(deployment, to, folder, as_json=json_))
+        raise typer.Exit(_render(_make_plan(deployment, read_adapters), to, folder, as_json=json_))
 
     @app.command("examples")
     def _examples(
@@ -170,11 +178,15 @@ class _Planned:
         return {"engine": self.engine, "version": self.version, **parts, "findings": findings}
 
 
-def _make_plan(file: str) -> _Planned:
+def _make_plan(file: str, read_adapters: bool) -> _Planned:
+    from enginelaunch.checkpoint import with_adapter_ranks  # noqa: PLC0415 - `--version` has no need of it
     from enginelaunch.deployment import plan  # noqa: PLC0415 - `--version` has no need of it
 
     try:
         deployment = _read_deployment(file)
+        if read_adapters:
+            profile = with_adapter_ranks(deployment.profile)
+            deployment = deployment.model_copy(update={"profile": profile})
     except LaunchError as error:
         return _Planned(findings=error.report.findings)
     try:
@@ -212,8 +224,7 @@ def _is_there(file: str) -> bool:
     return bool(file)
 
 
-def _show_plan(file: str, as_json: bool) -> int:
-    made = _make_plan(file)
+def _show_plan(made: _Planned, as_json: bool) -> int:
     found = made.plan
     if found is None:
         return _refuse(made, as_json, nodes=[])
@@ -224,10 +235,9 @@ def _show_plan(file: str, as_json: bool) -> int:
     return _write_lines(lambda width: page(found, width))
 
 
-def _render(file: str, target: str, folder: str | None, *, as_json: bool = False) -> int:
+def _render(made: _Planned, target: str, folder: str | None, *, as_json: bool = False) -> int:
     from enginelaunch import render  # noqa: PLC0415 - only needed here
 
-    made = _make_plan(file)
     texts: dict[str, str] = {}
     if made.plan is not None:
         try:

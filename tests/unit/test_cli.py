@@ -556,3 +556,30 @@ def test_an_interrupt_ends_it_without_a_traceback(tmp_path: Path) -> None:
         _, err = started.communicate(timeout=30)
         os.close(writer)
     assert (started.returncode, err) == (130, b"")
+
+
+def file_with_adapter(tmp_path: Path) -> str:
+    folder = tmp_path / "sql"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"r": 24}', encoding="utf-8")
+    adapter = f"{{name: sql, path: {folder}}}"
+    return file_with(tmp_path, f"{BEGINNING}profile: {{model: m, lora: {{adapters: [{adapter}]}}}}")
+
+
+@pytest.mark.parametrize(("options", "rank"), [((), None), (("--read-adapters",), "32")])
+def test_ranks_of_adapters_are_read_when_that_is_asked_for(
+    tmp_path: Path, options: tuple[str, ...], rank: str | None
+) -> None:
+    code, out, _ = called("plan", file_with_adapter(tmp_path), "--json", *options)
+    (node,) = json.loads(out)["nodes"]
+    argv = node["commands"][0]["argv"]
+    assert code == 0
+    assert (argv[argv.index("--max-lora-rank") + 1] if "--max-lora-rank" in argv else None) == rank
+
+
+def test_an_adapter_that_cannot_be_read_is_unusable_input(tmp_path: Path) -> None:
+    file = file_with_adapter(tmp_path)
+    (tmp_path / "sql" / "adapter_config.json").write_text("{", encoding="utf-8")
+    code, out, err = called("plan", file, "--read-adapters")
+    assert (code, out) == (2, "")
+    assert "unreadable-adapter" in err

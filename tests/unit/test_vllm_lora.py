@@ -132,7 +132,7 @@ def test_an_unknown_rank_is_said(ranks: tuple[int | None, ...], flag: str, large
             "lora-rank-unknown",
             "profile.lora.adapters",
             f"the rank of {unknown} is not known; one above {largest} fails after the model has loaded",
-            "state adapters[].rank, or --max-lora-rank in args",
+            "state adapters[].rank or --max-lora-rank in args, or read the adapters (--read-adapters)",
         ),
     )
 
@@ -216,7 +216,7 @@ def test_on_demand_without_a_known_rank_says_what_fits() -> None:
             "profile.lora.adapters",
             "the rank of adapters that come later is not known; "
             "one above 16 fails after the model has loaded",
-            "state adapters[].rank, or --max-lora-rank in args",
+            "state adapters[].rank or --max-lora-rank in args, or read the adapters (--read-adapters)",
         ),
     )
 
