@@ -89,7 +89,8 @@ def _max_rank(lora: LoRA, release: str) -> tuple[int | None, list[Finding]]:
                 code="lora-rank-unknown",
                 message=f"the rank {whose} is not known; "
                 f"one above {max([DEFAULT_MAX_LORA_RANK, *known])} fails after the model has loaded",
-                hint="state adapters[].rank or --max-lora-rank in args, or read the adapters (--read-adapters)",
+                hint="state adapters[].rank or --max-lora-rank in args, "
+                "or read the adapters (--read-adapters)",
                 where="profile.lora.adapters",
             )
         )
