@@ -548,9 +548,20 @@ def logs(log: Path, text: str) -> str:
     return f"echo {text} >>{quote(str(log))}"
 
 
+def running(log: Path) -> Path:
+    """The file that is there once `until_stopped` heeds signals."""
+    return log.with_suffix(".running")
+
+
 def until_stopped(log: Path, text: str) -> str:
     """Shell code that runs until it is told to end, and then says so in a log."""
-    return f"trap '{logs(log, text)}; kill $!; exit' TERM; {SLEEP} 60 >/dev/null 2>&1 & wait"
+    runs = f": >{quote(str(running(log)))}"
+    return f"trap '{logs(log, text)}; kill $!; exit' TERM; {runs}; {SLEEP} 60 >/dev/null 2>&1 & wait"
+
+
+def once_there(path: Path, code: str) -> str:
+    """Shell code that runs when a file is there."""
+    return f"until [ -e {quote(str(path))} ]; do {SLEEP} 0.05; done; {code}"
 
 
 @pytest.fixture
@@ -560,7 +571,7 @@ def log(tmp_path: Path) -> Path:
 
 def test_the_last_command_gives_the_script_its_exit_code(log: Path) -> None:
     background = shell_command("background", until_stopped(log, "stopped"))
-    ended = run_script(script_of(background, shell_command("last", f"{SLEEP} 0.3; exit 7")))
+    ended = run_script(script_of(background, shell_command("last", once_there(running(log), "exit 7"))))
     assert (ended.returncode, ended.stderr) == (7, "")
     assert log.read_text() == "stopped\n"
 
@@ -588,7 +599,7 @@ def test_a_command_that_does_not_heed_a_signal_gets_the_next_one(log: Path) -> N
         f"trap '' TERM; {logs(log, '$$')}; while :; do {SLEEP} 0.1; done",
         stop=Stop(signals=(StopSignal("SIGTERM", 0.5), StopSignal("SIGKILL", 1.0))),
     )
-    ended = run_script(script_of(stubborn, shell_command("last", f"{SLEEP} 0.3")))
+    ended = run_script(script_of(stubborn, shell_command("last", once_there(log, ":"))))
     assert (ended.returncode, ended.stderr) == (0, "")
     with pytest.raises(ProcessLookupError):
         os.kill(int(log.read_text()), 0)
@@ -651,7 +662,7 @@ def http_server(name: str, port: int, ready: str, timeout: float, path: str = "/
 
 def test_servers_that_are_ready_only_together_are_started_together(free_port: int, log: Path) -> None:
     first = http_server("first", free_port, f"os.path.exists({str(log)!r})", 20)
-    ended = run_script(script_of(first, shell_command("second", f"{logs(log, 'here')}; {SLEEP} 1")))
+    ended = run_script(script_of(first, shell_command("second", f"{logs(log, 'here')}; {SLEEP} 3")))
     url = f"http://127.0.0.1:{free_port}/health"
     assert (ended.returncode, ended.stderr) == (
         0,
@@ -660,11 +671,11 @@ def test_servers_that_are_ready_only_together_are_started_together(free_port: in
 
 
 def test_a_command_that_does_not_become_ready_ends_the_script(free_port: int, log: Path) -> None:
-    never = http_server("never", free_port, "False", 0.5)
+    never = http_server("never", free_port, "False", 2.5)
     ended = run_script(script_of(never, shell_command("last", until_stopped(log, "stopped"))))
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[1:] == [
-        f"node-0: readiness of never waited 0.5 s for http://127.0.0.1:{free_port}/health in vain: "
+        f"node-0: readiness of never waited 2.5 s for http://127.0.0.1:{free_port}/health in vain: "
         "HTTP status 503, not 200"
     ]
     assert log.read_text() == "stopped\n"
@@ -674,7 +685,10 @@ def test_a_command_that_does_not_become_ready_ends_the_script(free_port: int, lo
 def test_every_shell_watches_several_commands(shell: list[str], log: Path, free_port: int) -> None:
     head = python_command(
         "head",
-        f"import socket, time; s = socket.create_server(('127.0.0.1', {free_port})); time.sleep(0.8)",
+        f"import os, socket, time; s = socket.create_server(('127.0.0.1', {free_port}))\n"
+        # The server asks whether it may start, and the script whether the head is ready.
+        "for _ in range(2): s.accept()\n"
+        f"while not os.path.exists({str(running(log))!r}): time.sleep(0.05)",
         ready=TCPReady(address=SocketAddress("127.0.0.1", free_port), timeout=10),
     )
     server = shell_command("server", until_stopped(log, "stopped"), waits_for=(wait_for_port(free_port),))

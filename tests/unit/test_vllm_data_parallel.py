@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from plans import commands, error, found, info, nodes, planned, refused, started, words
 
+from enginelaunch import Finding
 from enginelaunch.engine import Endpoint
 
 RPC = "--data-parallel-address 10.0.0.1 --data-parallel-rpc-port 29550"
@@ -84,6 +85,15 @@ def test_internal_takes_nodes_with_different_numbers_of_gpus(
     ]
 
 
+def for_mixtures_of_experts(mode: str) -> Finding:
+    return info(
+        "mixtures-of-experts-only",
+        "profile.data_parallel_mode",
+        f"vLLM 0.32.0 takes data_parallel_mode {mode} for mixtures of experts only",
+        "for a dense model use internal, or a deployment of its own for each replica",
+    )
+
+
 def test_hybrid_serves_on_every_node_with_its_start_rank_and_is_nowhere_headless() -> None:
     sizes = "--tensor-parallel-size 1"
     profile = {"data_parallel_size": 12, "data_parallel_mode": "hybrid"}
@@ -103,7 +113,7 @@ def test_hybrid_serves_on_every_node_with_its_start_rank_and_is_nowhere_headless
     ]
     assert [machine.commands[0].role for machine in plan.nodes] == ["serves"] * 3
     assert [machine.endpoints[0].data_parallel_ranks for machine in plan.nodes] == [(0, 3), (4, 7), (8, 11)]
-    assert plan.findings == ()
+    assert plan.findings == (for_mixtures_of_experts("hybrid"),)
 
 
 def test_hybrid_takes_nodes_with_different_numbers_of_replicas() -> None:
@@ -127,7 +137,20 @@ def test_hybrid_with_one_replica_a_node_is_said_to_be_external() -> None:
             "each node holds one data-parallel rank, so vLLM treats hybrid load balancing as external",
             "data_parallel_mode: external says the same",
         ),
+        for_mixtures_of_experts("hybrid"),
     )
+
+
+@pytest.mark.parametrize(
+    ("profile", "version"),
+    [
+        ({"data_parallel_mode": "internal"}, "0.32.0"),
+        ({"data_parallel_mode": "external", "enable_expert_parallel": True}, "0.32.0"),
+        ({"data_parallel_mode": "external"}, "0.20.2"),
+    ],
+)
+def test_nothing_is_said_of_dense_models_where_they_are_taken(profile: dict[str, Any], version: str) -> None:
+    assert found({"data_parallel_size": 4, **profile}, nodes(2, 2), version=version) == ()
 
 
 def test_external_serves_each_replica_with_its_rank() -> None:

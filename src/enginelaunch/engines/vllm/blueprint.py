@@ -64,6 +64,7 @@ def draw_blueprint(shard: ShardSpec, prepared: PreparedProfile, programs: Progra
     for part in parts:
         findings += prepared.argument_findings(part.arguments)
     findings += _shared_findings(prepared, layout)
+    findings += _dense_model_findings(shard, prepared)
     report = Report.of(findings)
     if not report.ok:
         return Blueprint(report=report, processes=layout.processes)
@@ -83,6 +84,30 @@ def _commands(
     if shard.launch_mode == "ray":
         return tuple(ray_commands(shard, prepared, parts, programs.vllm, programs.ray))
     return tuple(serve_command(part, programs.vllm) for part in parts)
+
+
+FIRST_RELEASE_THAT_REFUSES_DENSE_MODELS = "0.21.0"
+"""From it on, EngineArgs.create_engine_config refuses a dense model whose replicas are balanced outside."""
+
+
+def _dense_model_findings(shard: ShardSpec, prepared: PreparedProfile) -> list[Finding]:
+    profile = shard.profile
+    mode = profile.data_parallel_mode
+    if mode == "hybrid" and shard.nnodes == 1:
+        return []  # vLLM takes it for internal
+    if mode == "internal" or prepared.operator.sizes.data == 1 or profile.enable_expert_parallel:
+        return []
+    if not at_least(prepared.release, FIRST_RELEASE_THAT_REFUSES_DENSE_MODELS):
+        return []
+    return [
+        Finding(
+            severity="info",
+            code="mixtures-of-experts-only",
+            message=f"vLLM {prepared.release} takes data_parallel_mode {mode} for mixtures of experts only",
+            hint="for a dense model use internal, or a deployment of its own for each replica",
+            where="profile.data_parallel_mode",
+        )
+    ]
 
 
 def _cluster(shard: ShardSpec) -> Cluster:
