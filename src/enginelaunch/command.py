@@ -107,7 +107,7 @@ class PlaceholderValues(msgspec.Struct, frozen=True, kw_only=True):
         node_rank: this node's rank, from 0.
 
     Raises:
-        BadAddressError: an address is none.
+        ValueError: an address or a rank is none.
     """
 
     leader_addr: str | None = None
@@ -121,6 +121,9 @@ class PlaceholderValues(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "leader_addr", bare_address(leader))
         if own is not None:
             msgspec.structs.force_setattr(self, "node_addr", bare_address(own))
+        rank = self.node_rank
+        if rank is not None and (type(rank) is not int or rank < 0):
+            raise ValueError(f"node_rank must be a whole number from 0 on, not {rank!r}")
 
     def fill(self, text: Text) -> Text:
         """The text with every placeholder replaced whose value is known."""

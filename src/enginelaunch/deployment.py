@@ -45,7 +45,10 @@ class Node(Spec):
 
 def _version(value: Any) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise explained("version", f'must be text, not the number {value}; write "{value}" in quotes')
+        raise explained(
+            "version",
+            f"must be text in quotes, not the number {value}: a number loses a zero at its end",
+        )
     return value
 
 
@@ -319,7 +322,7 @@ def _engine_findings(deployment: Deployment, engine: Engine) -> list[Finding]:
                 "plan it with its own engine",
             )
         )
-    elif deployment.version is not None and engine.version != deployment.version:
+    elif deployment.version is not None and not _same_release(engine.version, deployment.version):
         findings.append(
             _error(
                 "other-version",
@@ -330,6 +333,20 @@ def _engine_findings(deployment: Deployment, engine: Engine) -> list[Finding]:
             )
         )
     return findings
+
+
+def _same_release(one: str | None, other: str) -> bool:
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - only for an engine of one's own
+
+    if one is None or one == other:
+        return one == other
+    try:
+        releases = [Version(version).release for version in (one, other)]
+    except InvalidVersion:
+        return False
+    length = max(len(release) for release in releases)
+    first, second = ((*release, *(0,) * (length - len(release))) for release in releases)
+    return first == second
 
 
 def _address_findings(nodes: tuple[Node, ...]) -> list[Finding]:

@@ -67,6 +67,28 @@ def placed(error: ValidationError, *place: str | int) -> ValidationError:
     return ValidationError.from_exception_data(error.title, details, hide_input=True)
 
 
+_ALLOWED = {
+    "model_type": "must be a mapping of fields",
+    "model_attributes_type": "must be a mapping of fields",
+    "dict_type": "must be a mapping",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "bool_type": "must be true or false",
+}
+"""What pydantic's types of error mean to someone who writes a file."""
+
+
+def _quotes_hint(entry: Any) -> str:
+    given = entry["input"]
+    if entry["type"] == "string_type" and isinstance(given, (int, float)):
+        return "; write it in quotes"
+    if entry["type"] == "int_type" and isinstance(given, str) and given.strip().isdecimal():
+        return "; write it without quotes"
+    return ""
+
+
 class Spec(BaseModel):
     """A frozen model that forbids unknown keys.
 
@@ -99,10 +121,8 @@ class Spec(BaseModel):
             message, kind = "is required", "missing"
         else:
             ending = "" if cls.secret_fields.intersection(location) else f", not {shown(entry['input'])}"
-            message, kind = (
-                entry["msg"].removeprefix("Input ").removeprefix("Value error, ") + ending,
-                "value",
-            )
+            allowed = _ALLOWED.get(entry["type"]) or entry["msg"].removeprefix("Input ")
+            message, kind = allowed + ending + _quotes_hint(entry), "value"
         return InitErrorDetails(type=explained(kind, message), loc=location, input=None)
 
     @classmethod
@@ -237,8 +257,12 @@ OneOrSeveral = Annotated[
 ]
 """Texts, of which one may stand without a list around it."""
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+# The value is not shown, since it may be the secret itself.
 _HOW_TO_NAME_A_SECRET = (
-    "a secret is named, not written: {env: NAME} for an environment variable, {file: PATH} for a file; "
+    "a secret is named, not written: {env: NAME} for an environment variable (letters, digits and _, "
+    "without a $), {file: PATH} for a file (a whole path, without a ~); "
     "Python code may hand in a pydantic.SecretStr"
 )
 
@@ -260,9 +284,9 @@ def read_secret(value: Any) -> SecretReference:
     if isinstance(value, dict) and len(value) == 1:
         (kind, name), *_ = value.items()
         if isinstance(name, str) and name and "\0" not in name and is_whole_text(name):
-            if kind == "env" and "=" not in name:
+            if kind == "env" and _VARIABLE.fullmatch(name):
                 return EnvironmentSecret(name)
-            if kind == "file":
+            if kind == "file" and not name.startswith("~"):  # which nobody expands
                 return FileSecret(name)
     raise explained("secret", _HOW_TO_NAME_A_SECRET)
 

@@ -107,7 +107,7 @@ def test_a_page_says_what_a_command_waits_for_and_ends_with_the_findings() -> No
         "info     cluster_token: token authentication needs Ray 2.52.0 or newer, and the",
         "         release is not known; an older one ignores the token",
         "         [ray-version-unknown]",
-        "         use VLLM.find, or VLLM(ray_version=…)",
+        "         compare with what `ray --version` says on the nodes",
         "info     launch_mode: vLLM 0.32.0 does not bring Ray with it: install it on",
         "         every node [ray-is-separate]",
     ]

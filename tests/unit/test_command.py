@@ -411,3 +411,9 @@ def test_a_frozen_dict_is_like_any_other(plain: dict[str, int]) -> None:
     for again in (pickle.loads(pickle.dumps(frozen)), copy.copy(frozen), copy.deepcopy(frozen)):
         assert (type(again), again) == (FrozenDict, plain)
     assert frozen | {"new": 1} == plain | {"new": 1}
+
+
+@pytest.mark.parametrize("rank", ["1", -1, True, 1.0])
+def test_a_rank_is_a_whole_number_from_0_on(rank: Any) -> None:
+    with pytest.raises(ValueError, match=f"node_rank must be a whole number from 0 on, not {rank!r}"):
+        PlaceholderValues(node_rank=rank)

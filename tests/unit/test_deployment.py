@@ -176,7 +176,13 @@ BASE = "engine: fake\nprofile: {model: m}\nnodes: [{}]\n"
         ),
         (
             BASE + "version: 0.32",
-            [("version", "version", 'must be text, not the number 0.32; write "0.32" in quotes')],
+            [
+                (
+                    "version",
+                    "version",
+                    "must be text in quotes, not the number 0.32: a number loses a zero at its end",
+                )
+            ],
         ),
         (
             BASE + "platform: gpu",
@@ -188,8 +194,9 @@ BASE = "engine: fake\nprofile: {model: m}\nnodes: [{}]\n"
                 (
                     "api_key",
                     "secret",
-                    "a secret is named, not written: {env: NAME} for an environment variable, {file: PATH} "
-                    "for a file; Python code may hand in a pydantic.SecretStr",
+                    "a secret is named, not written: {env: NAME} for an environment variable (letters, "
+                    "digits and _, without a $), {file: PATH} for a file (a whole path, without a ~); "
+                    "Python code may hand in a pydantic.SecretStr",
                 )
             ],
         ),

@@ -69,12 +69,15 @@ def test_the_model_is_served_under_its_own_string_unless_names_are_given(
     [
         ({"model": ""}, [("model", "must not be empty, not ''")]),
         ({"model": "-m"}, [("model", "must not begin with '-', which reads as a flag, not '-m'")]),
-        ({"model": None}, [("model", "should be a valid string, not None")]),
+        ({"model": None}, [("model", "must be text, not None")]),
         (
             {"served_model_name": ["a", "-b"]},
             [("served_model_name.1", "must not begin with '-', which reads as a flag, not '-b'")],
         ),
-        ({"served_model_name": ["a", 1]}, [("served_model_name.1", "should be a valid string, not 1")]),
+        (
+            {"served_model_name": ["a", 1]},
+            [("served_model_name.1", "must be text, not 1; write it in quotes")],
+        ),
         (
             {"tensor_parallel_size": 0},
             [("tensor_parallel_size", "should be greater than or equal to 1, not 0")],
@@ -87,7 +90,7 @@ def test_the_model_is_served_under_its_own_string_unless_names_are_given(
             {"data_parallel_mode": "extern"},
             [("data_parallel_mode", "should be 'internal', 'hybrid' or 'external', not 'extern'")],
         ),
-        ({"args": ["--port", 8000]}, [("args.1", "should be a valid string, not 8000")]),
+        ({"args": ["--port", 8000]}, [("args.1", "must be text, not 8000; write it in quotes")]),
         (
             {"args": ["a\0"]},
             [("args.0", "must not hold a NUL byte, which no process can be given, not 'a\\x00'")],

@@ -64,7 +64,7 @@ def test_what_is_no_compute_capability_is_named(text: str) -> None:
     ("value", "message"),
     [
         (9.0, "write it as text, '9.0' in quotes: a number loses a zero"),
-        (9, "should be a valid dictionary or instance of ComputeCapability, not 9"),
+        (9, "must be a mapping of fields, not 9"),
         ("x", "'x' is no compute capability; write it like '9.0' or 'sm_90'"),
     ],
 )

@@ -54,9 +54,9 @@ def mistakes(spec: type[Spec], data: Any) -> list[tuple[str, str]]:
     ("field", "value", "message"),
     [
         ("text", "a\0b", "must not hold a NUL byte, which no process can be given, not 'a\\x00b'"),
-        ("text", 5, "should be a valid string, not 5"),
-        ("text", None, "should be a valid string, not None"),
-        ("text", b"x", "should be a valid string, not b'x'"),
+        ("text", 5, "must be text, not 5; write it in quotes"),
+        ("text", None, "must be text, not None"),
+        ("text", b"x", "must be text, not b'x'"),
         ("name", "", "must not be empty, not ''"),
         ("name", " \t", "must not be empty, not ' \\t'"),
         ("name", "a\0", "must not hold a NUL byte, which no process can be given, not 'a\\x00'"),
@@ -66,22 +66,22 @@ def mistakes(spec: type[Spec], data: Any) -> list[tuple[str, str]]:
             "[fd00::1]:80",
             "'[fd00::1]:80' is no IPv6 address; give the address alone, without a port or a scheme",
         ),
-        ("address", 10.0, "should be a valid string, not 10.0"),
+        ("address", 10.0, "must be text, not 10.0; write it in quotes"),
         ("size", 0, "should be greater than or equal to 1, not 0"),
-        ("size", "4", "should be a valid integer, not '4'"),
-        ("size", 4.0, "should be a valid integer, not 4.0"),
-        ("size", True, "should be a valid integer, not True"),
+        ("size", "4", "must be a whole number, not '4'; write it without quotes"),
+        ("size", 4.0, "must be a whole number, not 4.0"),
+        ("size", True, "must be a whole number, not True"),
         ("count", -1, "should be greater than or equal to 0, not -1"),
         ("port", 0, "should be greater than or equal to 1, not 0"),
         ("port", 65536, "should be less than or equal to 65535, not 65536"),
-        ("port", "8000", "should be a valid integer, not '8000'"),
-        ("switch", "yes", "should be a valid boolean, not 'yes'"),
-        ("switch", 1, "should be a valid boolean, not 1"),
+        ("port", "8000", "must be a whole number, not '8000'; write it without quotes"),
+        ("switch", "yes", "must be true or false, not 'yes'"),
+        ("switch", 1, "must be true or false, not 1"),
         ("variable", "", "must be the name of an environment variable, not ''"),
         ("variable", "A=B", "must be the name of an environment variable, not 'A=B'"),
         ("variable", "A\0", "must be the name of an environment variable, not 'A\\x00'"),
-        ("inner", 5, "should be a valid dictionary or instance of Inner, not 5"),
-        ("several", "x", "should be a valid tuple, not 'x'"),
+        ("inner", 5, "must be a mapping of fields, not 5"),
+        ("several", "x", "must be a list, not 'x'"),
     ],
 )
 def test_a_bad_value_names_the_field_the_value_and_what_is_allowed(
@@ -96,7 +96,7 @@ def test_all_mistakes_are_told_at_once_with_their_places() -> None:
         ("size", "should be greater than or equal to 1, not 0"),
         ("inner.size", "should be greater than or equal to 1, not 0"),
         ("several.1.sise", "unknown key 'sise'; did you mean 'size'?"),
-        ("several.2.size", "should be a valid integer, not 'x'"),
+        ("several.2.size", "must be a whole number, not 'x'"),
         (
             "bogus",
             "unknown key 'bogus'; known are text, name, address, size, count, port, switch, variable, key, "
@@ -113,7 +113,7 @@ class Required(Spec):
     ("data", "expected"),
     [
         ({}, [("name", "is required")]),
-        ("x", [("", "should be a valid dictionary or instance of Required, not 'x'")]),
+        ("x", [("", "must be a mapping of fields, not 'x'")]),
         ({1: 2, "name": "a"}, [("1", "Keys should be strings, not 1")]),
     ],
 )
@@ -123,16 +123,17 @@ def test_what_is_no_spec_at_all(data: Any, expected: list[tuple[str, str]]) -> N
 
 def test_a_long_value_is_cut_short() -> None:
     ((_, message),) = mistakes(Sample, {"size": "x" * 1000})
-    assert message == f"should be a valid integer, not '{'x' * 116}..."
+    assert message == f"must be a whole number, not '{'x' * 116}..."
 
 
 @pytest.mark.parametrize("text", ["{text}", "{}", "{0}", "%s", "{value!r}"])
 def test_braces_in_a_value_are_shown_as_they_are(text: str) -> None:
-    assert mistakes(Sample, {"size": text}) == [("size", f"should be a valid integer, not {text!r}")]
+    assert mistakes(Sample, {"size": text}) == [("size", f"must be a whole number, not {text!r}")]
 
 
 HOW_TO_NAME_A_SECRET = (
-    "a secret is named, not written: {env: NAME} for an environment variable, {file: PATH} for a file; "
+    "a secret is named, not written: {env: NAME} for an environment variable (letters, digits and _, "
+    "without a $), {file: PATH} for a file (a whole path, without a ~); "
     "Python code may hand in a pydantic.SecretStr"
 )
 
@@ -149,6 +150,9 @@ HOW_TO_NAME_A_SECRET = (
         {"file": ""},
         {"file": "s3cret\0"},
         {"env": "s3cret", "file": "s3cret"},
+        {"env": "$s3cret"},
+        {"env": "s3cret; x"},
+        {"file": "~/s3cret"},
         {"value": "s3cret"},
         {"literal": "s3cret"},
         {},
@@ -191,7 +195,7 @@ def test_a_value_is_nowhere_in_the_error_but_in_its_message() -> None:
     assert (entry["loc"], entry["input"]) == (("inner", "size"), None)
     assert str(raised.value) == (
         "1 validation error for Sample\ninner.size\n"
-        "  should be a valid integer, not 'twelve' [type=explained_value]"
+        "  must be a whole number, not 'twelve' [type=explained_value]"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from plans import deployment, error, nodes, planned, words
 
-from enginelaunch import GPU, VLLM, Command, Engine, LaunchError, Profile, ShardSpec, plan
+from enginelaunch import GPU, VLLM, Command, Deployment, Engine, LaunchError, Node, Profile, ShardSpec, plan
 from enginelaunch.engine import Endpoint, Metrics, engine_class, engine_names
 
 SHARD = ShardSpec(profile=Profile(model="m"))
@@ -302,3 +302,13 @@ def test_validate_checks_a_profile_on_the_gpus_of_one_node() -> None:
         ),
     )
     assert [finding.code for finding in engine.validate(profile, []).errors] == ["impossible-layout"]
+
+
+def test_an_engine_of_the_same_release_plans_a_deployment_and_another_does_not() -> None:
+    deployment = Deployment(
+        engine="vllm", version="0.32.0", profile=Profile(model="m"), nodes=(Node(gpus=1),)
+    )
+    planned = plan(deployment, VLLM("0.32.0+cpu", path="/opt/env/bin/vllm"))
+    assert planned.nodes[0].commands[0].path == "/opt/env/bin/vllm"
+    with pytest.raises(LaunchError, match=r"for 0.32.0, the engine was made for 0.31.0"):
+        plan(deployment, VLLM("0.31.0"))

@@ -426,3 +426,28 @@ def test_findings_of_a_node_are_said_once_and_of_the_profile_once() -> None:
             "args replace --served-model-name m with --served-model-name x",
         ),
     )
+
+
+def test_what_the_profile_environment_replaces_is_said() -> None:
+    profile = {
+        "kv_events": {"hash_seed": "5"},
+        "env": {"PYTHONHASHSEED": "7", "CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+    }
+    assert [(finding.severity, finding.where, finding.message) for finding in found(profile, nodes([0]))] == [
+        ("warning", "profile.env.PYTHONHASHSEED", "env replaces PYTHONHASHSEED=5 with 7"),
+        ("warning", "profile.env.CUDA_VISIBLE_DEVICES", "env replaces CUDA_VISIBLE_DEVICES=0 with 1"),
+    ]
+
+
+def test_what_is_for_a_ray_cluster_alone_is_said_to_have_no_effect_without_one() -> None:
+    keys: dict[str, Any] = {"cluster_token": {"env": "T"}, "ports": {"ray": {"node_manager": 6380}}}
+    assert [(finding.severity, finding.where) for finding in found({}, nodes(1), **keys)] == [
+        ("warning", "cluster_token"),
+        ("info", "ports.ray"),
+    ]
+
+
+def test_a_key_that_is_given_twice_is_refused() -> None:
+    profile = {"env": {"VLLM_API_KEY": {"env": "ONE"}}}
+    (finding,) = refused(profile, nodes(1), api_key={"env": "OTHER"})
+    assert (finding.code, finding.where) == ("refused-variable", "profile.env.VLLM_API_KEY")

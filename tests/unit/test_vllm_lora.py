@@ -265,3 +265,17 @@ def test_an_adapter_may_have_a_name_that_args_took_from_the_model() -> None:
 def test_bad_adapters_are_explained(lora: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=f"(?s){message}"):
         deployment({"lora": lora})
+
+
+def test_a_rank_in_args_below_that_of_an_adapter_is_an_error() -> None:
+    adapters = [{"name": "a", "path": "/a", "rank": 24}, {"name": "b", "path": "/b", "rank": 8}]
+    profile = {"lora": {"adapters": adapters}, "args": ["--max-lora-rank", "8"]}
+    assert refused(profile) == (
+        error(
+            "lora-rank-too-large",
+            "profile.args[0]",
+            "adapter 'a' has rank 24, above --max-lora-rank 8 in args; "
+            "vLLM ends with that after the model has loaded",
+            "leave --max-lora-rank out, or raise it",
+        ),
+    )

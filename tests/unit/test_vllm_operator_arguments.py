@@ -103,10 +103,50 @@ def test_dotted_keys_replace_the_whole_json_value_and_warn() -> None:
         warning(
             "override",
             "profile.args[2]",
-            f"args replace --kv-events-config {config} with {' '.join(args)}",
-            "dotted keys replace the whole JSON value: give all of its keys",
+            f"args replace --kv-events-config {config} with {' '.join(args)}, "
+            "which leaves out endpoint, publisher",
+            "args replace the whole JSON value: give all of its keys",
         ),
     )
+
+
+def test_json_that_keeps_all_keys_is_an_override_and_no_warning() -> None:
+    config = '{"enable_kv_cache_events":true,"endpoint":"tcp://*:5557","publisher":"zmq"}'
+    given = '{"enable_kv_cache_events":true,"endpoint":"tcp://*:6000","publisher":"zmq"}'
+    assert found({"kv_events": {}, "args": ["--kv-events-config", given]}) == (
+        info(
+            "override",
+            "profile.args[0]",
+            f"args replace --kv-events-config {config} with --kv-events-config {given}",
+        ),
+    )
+
+
+def test_an_override_of_a_size_names_what_the_profile_states() -> None:
+    profile = {"tensor_parallel_size": 8, "pipeline_parallel_size": 2, "args": ["-tp", "4", "-pp=4"]}
+    assert [finding.message for finding in found(profile, nodes(16))] == [
+        "args replace --tensor-parallel-size 8 with -tp 4",
+        "args replace --pipeline-parallel-size 2 with -pp=4",
+    ]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--kv-transfer-config", '{"kv_connector":"X","kv_connector_extra_config":{"api_key":"s3cret"}}'],
+        ["--hf-overrides", '{"list":[{"token":"s3cret"}]}'],
+        ["--hf-overrides.auth", '{"token":"s3cret"}'],
+    ],
+)
+def test_a_secret_in_json_is_refused_and_not_repeated(args: list[str]) -> None:
+    (finding,) = refused({"args": args})
+    assert (finding.code, finding.where) == ("secret-in-arguments", "profile.args[0]")
+    assert "s3cret" not in str(finding)
+
+
+def test_a_refused_argument_is_no_override_besides() -> None:
+    (finding,) = refused({"tensor_parallel_size": 16, "args": ["--node-rank", "0"]}, nodes(8, 8))
+    assert finding.code == "refused-argument"
 
 
 def test_json_in_args_is_one_item_with_its_spaces() -> None:
@@ -435,13 +475,13 @@ def test_a_port_in_args_is_a_port(port: str) -> None:
             "--max-model-len 4096",
             "must be a list with one item per argument, not the text '--max-model-len 4096'",
         ),
-        ([1], "should be a valid string, not 1"),
-        ([None], "should be a valid string, not None"),
-        ([["--port", "1"]], "should be a valid string, not ['--port', '1']"),
-        ([b"--port"], "should be a valid string, not b'--port'"),
+        ([1], "must be text, not 1; write it in quotes"),
+        ([None], "must be text, not None"),
+        ([["--port", "1"]], "must be text, not ['--port', '1']"),
+        ([b"--port"], "must be text, not b'--port'"),
         (["a\0b"], "must not hold a NUL byte, which no process can be given, not 'a\\x00b'"),
-        ({"--port": "1"}, "should be a valid tuple, not {'--port': '1'}"),
-        (7, "should be a valid tuple, not 7"),
+        ({"--port": "1"}, "must be a list, not {'--port': '1'}"),
+        (7, "must be a list, not 7"),
     ],
 )
 def test_args_that_are_no_list_of_texts_are_explained(args: Any, message: str) -> None:

@@ -437,7 +437,7 @@ def test_a_release_that_does_not_bring_ray_says_so(version: str, findings: Any) 
                     "cluster_token",
                     "token authentication needs Ray 2.52.0 or newer, and the release is not known; "
                     "an older one ignores the token",
-                    "use VLLM.find, or VLLM(ray_version=…)",
+                    "compare with what `ray --version` says on the nodes",
                 ),
                 NOT_BROUGHT,
             ),

@@ -228,7 +228,8 @@ def test_a_version_below_all_known_ones_is_refused(version: str, message: str | 
 @pytest.mark.parametrize("version", [0.32, 32])
 def test_a_version_that_is_a_number_is_explained(version: float) -> None:
     with pytest.raises(
-        ValidationError, match=f'must be text, not the number {version}; write "{version}" in quotes'
+        ValidationError,
+        match=f"must be text in quotes, not the number {version}: a number loses a zero at its end",
     ):
         deployment(version=version)  # type: ignore[arg-type]
 

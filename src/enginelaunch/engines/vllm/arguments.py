@@ -107,6 +107,7 @@ def read_operator_arguments(profile: Profile, table: FlagTable, release: str) ->
             *(_problem_finding(problem, release) for problem in arguments.problems),
             *json_findings(arguments, release),
             *_refusals(arguments),
+            *_secrets_in_json(arguments),
             *size_findings,
             *_port_findings(arguments),
             *_notes(arguments),
@@ -143,12 +144,21 @@ def _known_elsewhere(spelling: str, release: str) -> str:
     return f"releases {first} to {last} have it" + (f"; instead: {removed.replacement}" if removed else "")
 
 
+def is_refused(flag: str) -> bool:
+    """Whether args may not hold the flag with this long name."""
+    return flag in REFUSED or _places_replicas(flag)
+
+
+def _places_replicas(flag: str) -> bool:
+    return flag.startswith("--data-parallel-") and flag != "--data-parallel-size"
+
+
 def _refusals(arguments: Arguments) -> list[Finding]:
     findings: list[Finding] = []
     for use in arguments.occurrences:
         name = use.flag.name
         refusal = REFUSED.get(name)
-        if name.startswith("--data-parallel-") and name != "--data-parallel-size":
+        if _places_replicas(name):
             refusal = (_OF_THE_LAYOUT, _DATA_PARALLEL_HINTS.get(name, "it follows from the nodes and sizes"))
         if refusal:
             why, hint = refusal
@@ -161,7 +171,7 @@ def _refusals(arguments: Arguments) -> list[Finding]:
                     where=f"profile.args[{use.start}]",
                 )
             )
-        elif use.values and use.flag.value == "string" and names_a_secret(name.lstrip("-").replace("-", "_")):
+        elif use.values and use.flag.value == "string" and names_a_secret(name.lstrip("-")):
             findings.append(
                 Finding(
                     severity="error",
@@ -172,6 +182,32 @@ def _refusals(arguments: Arguments) -> list[Finding]:
                 )
             )
     return findings
+
+
+def _secrets_in_json(arguments: Arguments) -> list[Finding]:
+    uses = {
+        o.flag.name: o for o in arguments.occurrences if o.flag.value in ("config", "json", "json_or_string")
+    }
+    return [
+        Finding(
+            severity="error",
+            code="secret-in-arguments",
+            message=f"{name}: {key} would show a secret to everyone who can list processes",
+            hint="leave it out, and let the engine read it from profile.env with {env: NAME}",
+            where=f"profile.args[{use.start}]",
+        )
+        for name, use in uses.items()
+        for key in _secret_keys(_value(arguments, name))
+    ]
+
+
+def _secret_keys(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [key for inner in value for key in _secret_keys(inner)]
+    if not isinstance(value, dict):
+        return []
+    found = [key for key, inner in value.items() if isinstance(inner, str) and inner and names_a_secret(key)]
+    return [*found, *(key for inner in value.values() for key in _secret_keys(inner))]
 
 
 def _sizes(profile: Profile, arguments: Arguments) -> tuple[Sizes, list[Finding]]:

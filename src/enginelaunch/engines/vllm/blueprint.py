@@ -7,9 +7,10 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 
-from enginelaunch.command import Command
+from enginelaunch.command import Command, Text
 from enginelaunch.engine import Endpoint
 from enginelaunch.engines.vllm.environment import (
+    REFUSED_ENV,
     environment_findings,
     visibility_findings,
     visible_gpus_findings,
@@ -17,12 +18,18 @@ from enginelaunch.engines.vllm.environment import (
 from enginelaunch.engines.vllm.installation import Programs
 from enginelaunch.engines.vllm.layout import Cluster, Layout, Process, lay_out
 from enginelaunch.engines.vllm.prepared import PreparedProfile
-from enginelaunch.engines.vllm.ray import ray_commands, ray_findings
+from enginelaunch.engines.vllm.ray import built_start_environment, ray_commands, ray_findings
 from enginelaunch.engines.vllm.releases import at_least
-from enginelaunch.engines.vllm.serve import ServePart, endpoint, serve_command
-from enginelaunch.findings import Finding, LaunchError, Report
+from enginelaunch.engines.vllm.serve import (
+    ServePart,
+    built_environment,
+    endpoint,
+    feature_environment,
+    serve_command,
+)
+from enginelaunch.findings import Finding, LaunchError, Report, Severity
 from enginelaunch.profile import Profile
-from enginelaunch.shard import GPU, ShardSpec
+from enginelaunch.shard import GPU, RayPorts, ShardSpec
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +72,8 @@ def draw_blueprint(shard: ShardSpec, prepared: PreparedProfile, programs: Progra
         findings += prepared.argument_findings(part.arguments)
     findings += _shared_findings(prepared, layout)
     findings += _dense_model_findings(shard, prepared)
+    findings += _environment_override_findings(shard, prepared, parts)
+    findings += _unused_findings(shard)
     report = Report.of(findings)
     if not report.ok:
         return Blueprint(report=report, processes=layout.processes)
@@ -107,6 +116,47 @@ def _dense_model_findings(shard: ShardSpec, prepared: PreparedProfile) -> list[F
             hint="for a dense model use internal, or a deployment of its own for each replica",
             where="profile.data_parallel_mode",
         )
+    ]
+
+
+def _environment_override_findings(
+    shard: ShardSpec, prepared: PreparedProfile, parts: tuple[ServePart, ...]
+) -> list[Finding]:
+    built: dict[str, Text] = {}
+    for part in parts:
+        built |= feature_environment(part) if shard.launch_mode == "ray" else built_environment(part)
+    if shard.launch_mode == "ray":
+        built |= built_start_environment(shard, prepared)
+    return [
+        Finding(
+            severity="warning",
+            code="override",
+            message=f"env replaces {name}={built[name]} with {value}",
+            hint="leave it out, unless that is meant",
+            where=f"profile.env.{name}",
+        )
+        for name, value in prepared.env.items()
+        if name in built and name not in REFUSED_ENV and built[name] != value
+    ]
+
+
+def _unused_findings(shard: ShardSpec) -> list[Finding]:
+    if shard.launch_mode == "ray":
+        return []
+    unused: list[tuple[str, Severity, bool]] = [
+        ("cluster_token", "warning", shard.cluster_token is not None),
+        ("ports.ray", "info", shard.ports.ray != RayPorts()),
+    ]
+    return [
+        Finding(
+            severity=severity,
+            code="without-effect",
+            message=f"{where} has no effect with launch_mode {shard.launch_mode}: it is for a Ray cluster",
+            hint="leave it out, or use launch_mode: ray",
+            where=where,
+        )
+        for where, severity, is_given in unused
+        if is_given
     ]
 
 

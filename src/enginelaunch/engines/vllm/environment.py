@@ -204,6 +204,16 @@ def environment_findings(shard: ShardSpec, http_ports: range) -> list[Finding]:
         for name in shard.profile.env
         if name in REFUSED_ENV
     ]
+    if shard.api_key is not None and "VLLM_API_KEY" in shard.profile.env:
+        findings.append(
+            Finding(
+                severity="error",
+                code="refused-variable",
+                message="VLLM_API_KEY is what api_key sets, and both are given",
+                hint="leave one of them out",
+                where="profile.env.VLLM_API_KEY",
+            )
+        )
     port = shard.profile.env.get("VLLM_PORT")
     if port is not None:
         findings.extend(_port_findings(shard, port, http_ports))

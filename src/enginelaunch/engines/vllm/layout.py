@@ -139,9 +139,10 @@ def lay_out(sizes: Sizes, cluster: Cluster) -> Layout:
     Raises:
         LaunchError: the sizes do not fit the nodes; the hint says which would.
     """
-    counts = _gpu_counts(sizes, cluster)
     if cluster.launch_mode == "ray":
-        return _with_ray(sizes, cluster, counts)
+        _refuse_several_servers(sizes, cluster)
+        return _with_ray(sizes, cluster, _gpu_counts(sizes, cluster))
+    counts = _gpu_counts(sizes, cluster)
     if cluster.nnodes == 1:
         return _on_one_node(sizes, cluster)
     if sizes.data == 1:
@@ -170,7 +171,7 @@ def _gpu_counts(sizes: Sizes, cluster: Cluster) -> tuple[int, ...]:
         raise _impossible(
             f"{sizes}: that makes {sizes.total} GPU{'s' * (sizes.total != 1)}, but the nodes have "
             f"{' + '.join(map(str, stated))}{f' = {sum(stated)}' if len(stated) > 1 else ''}",
-            _sizes_for(sizes, sum(stated)),
+            _sizes_for(sizes, cluster, sum(stated)),
         )
     return stated
 
@@ -180,18 +181,27 @@ def _nearest_multiples(number: int, of: int) -> str:
     return f"{above}" if below == 0 else f"{below} or {above}"
 
 
-def _sizes_for(sizes: Sizes, gpus: int) -> str:
-    ways: list[str] = []
-    if gpus and gpus % sizes.replica == 0:
-        ways.append(f"data_parallel_size {gpus // sizes.replica}")
-    without_tensor = sizes.total // sizes.tensor
-    if gpus and gpus % without_tensor == 0:
-        ways.append(f"tensor_parallel_size {gpus // without_tensor}")
-    without_pipeline = sizes.total // sizes.pipeline
-    if gpus and gpus % without_pipeline == 0:
-        ways.append(f"pipeline_parallel_size {gpus // without_pipeline}")
+def _sizes_for(sizes: Sizes, cluster: Cluster, gpus: int) -> str:
+    candidates = [
+        (f"{name}_parallel_size {gpus // rest}", msgspec.structs.replace(sizes, **{name: gpus // rest}))
+        for name, rest in (
+            ("data", sizes.replica),
+            ("tensor", sizes.total // sizes.tensor),
+            ("pipeline", sizes.total // sizes.pipeline),
+        )
+        if gpus and gpus % rest == 0
+    ]
+    ways = [text for text, candidate in candidates if _is_possible(candidate, cluster)]
     ways.append(f"give {sizes.total} GPU{'s' * (sizes.total != 1)}")
-    return "use " + ", or ".join(dict.fromkeys(ways)) if len(ways) > 1 else ways[0]
+    return "use " + ", or ".join(ways) if len(ways) > 1 else ways[0]
+
+
+def _is_possible(sizes: Sizes, cluster: Cluster) -> bool:
+    try:
+        lay_out(sizes, cluster)
+    except LaunchError:
+        return False
+    return True
 
 
 def _on_one_node(sizes: Sizes, cluster: Cluster) -> Layout:
@@ -378,12 +388,15 @@ def _replicas_over_nodes(sizes: Sizes, cluster: Cluster, counts: tuple[int, ...]
     )
 
 
-def _with_ray(sizes: Sizes, cluster: Cluster, counts: tuple[int, ...]) -> Layout:
+def _refuse_several_servers(sizes: Sizes, cluster: Cluster) -> None:
     if sizes.data > 1 and cluster.load_balancing != "internal":
         raise _impossible(
             f"launch_mode ray starts one server, so {cluster.load_balancing} load balancing cannot be had",
             "use launch_mode: mp, or data_parallel_mode: internal",
         )
+
+
+def _with_ray(sizes: Sizes, cluster: Cluster, counts: tuple[int, ...]) -> Layout:
     if cluster.node_rank != 0:
         return Layout(processes=())
     if sizes.data == 1:

@@ -46,7 +46,7 @@ def lora_arguments(profile: Profile, operator: OperatorArguments, release: str) 
         return LoRAArguments()
     rank, findings = _max_rank(lora, release)
     if "--max-lora-rank" in operator.names:
-        findings = []
+        findings = _given_rank_findings(lora, operator)
     engine: list[tuple[str, ...]] = [("--enable-lora",)]
     if rank is not None:
         engine.append(("--max-lora-rank", str(rank)))
@@ -110,6 +110,22 @@ def _max_rank(lora: LoRA, release: str) -> tuple[int | None, list[Finding]]:
             )
         )
     return fitting, findings
+
+
+def _given_rank_findings(lora: LoRA, operator: OperatorArguments) -> list[Finding]:
+    given = operator.value("--max-lora-rank")
+    return [
+        Finding(
+            severity="error",
+            code="lora-rank-too-large",
+            message=f"adapter {adapter.name!r} has rank {adapter.rank}, above --max-lora-rank {given} "
+            "in args; vLLM ends with that after the model has loaded",
+            hint="leave --max-lora-rank out, or raise it",
+            where=f"profile.args[{operator.arguments.of('--max-lora-rank')[-1].start}]",
+        )
+        for adapter in lora.adapters
+        if isinstance(given, int) and adapter.rank is not None and adapter.rank > given
+    ]
 
 
 def _name_findings(served_names: Sequence[str], lora: LoRA) -> list[Finding]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from enginelaunch.argv import FlagTable, overrides
+from enginelaunch.argv import FlagTable, Override, overrides
 from enginelaunch.command import SecretReference, Text
 from enginelaunch.engines.catalogue import Catalogue
-from enginelaunch.engines.vllm.arguments import OperatorArguments, read_operator_arguments
+from enginelaunch.engines.vllm.arguments import OperatorArguments, is_refused, read_operator_arguments
 from enginelaunch.engines.vllm.flag_table import serve_flags
 from enginelaunch.engines.vllm.kv_events import KVEventArguments, kv_event_arguments
 from enginelaunch.engines.vllm.lora import LoRAArguments, lora_arguments
@@ -97,32 +98,42 @@ def _override_findings(arguments: Sequence[BuiltArgument], operator: OperatorArg
     plain = [tuple(str(item) for item in argument) for argument in arguments]
     findings: list[Finding] = []
     for override in overrides(plain, operator.arguments):
-        uses = operator.arguments.of(override.flag)
-        dotted = any(use.key_path for use in uses)
+        if is_refused(override.flag):
+            continue  # an error says so already
+        lost = _lost_keys(override, operator)
         findings.append(
             Finding(
-                severity="warning" if dotted else "info",
+                severity="warning" if lost else "info",
                 code="override",
-                message=f"args replace {' '.join(override.built)} with {' '.join(override.given)}",
-                hint="dotted keys replace the whole JSON value: give all of its keys" if dotted else "",
-                where=f"profile.args[{uses[-1].start}]",
+                message=f"args replace {' '.join(override.built)} with {' '.join(override.given)}"
+                + (f", which leaves out {', '.join(lost)}" if lost else ""),
+                hint="args replace the whole JSON value: give all of its keys" if lost else "",
+                where=f"profile.args[{operator.arguments.of(override.flag)[-1].start}]",
             )
         )
     return findings
+
+
+def _lost_keys(override: Override, operator: OperatorArguments) -> list[str]:
+    given = operator.value(override.flag)
+    if not isinstance(given, dict) or len(override.built) != 2:
+        return []
+    built: dict[str, object] = json.loads(override.built[1])
+    return sorted(built.keys() - given.keys())
 
 
 def prepare(profile: Profile, release: str) -> PreparedProfile:
     """Read a profile for a release."""
     table = serve_flags(release)
     operator = read_operator_arguments(profile, table, release)
-    sizes = operator.sizes
     lora = lora_arguments(profile, operator, release)
     kv_events = kv_event_arguments(profile.kv_events, release)
-    engine: list[BuiltArgument] = [("--tensor-parallel-size", str(sizes.tensor))]
+    # What the profile states: where args say otherwise, they replace it.
+    engine: list[BuiltArgument] = [("--tensor-parallel-size", str(profile.tensor_parallel_size))]
     optional: tuple[tuple[str, int], ...] = (
-        ("--pipeline-parallel-size", sizes.pipeline),
-        ("--prefill-context-parallel-size", sizes.prefill_context),
-        ("--decode-context-parallel-size", sizes.decode_context),
+        ("--pipeline-parallel-size", profile.pipeline_parallel_size),
+        ("--prefill-context-parallel-size", profile.prefill_context_parallel_size),
+        ("--decode-context-parallel-size", profile.decode_context_parallel_size),
     )
     engine.extend((flag, str(size)) for flag, size in optional if size > 1)
     if profile.enable_expert_parallel:

@@ -159,9 +159,7 @@ def _join_command(shard: ShardSpec, prepared: PreparedProfile, ray_path: str) ->
 
 def _start_command(shard: ShardSpec, prepared: PreparedProfile, command: Command) -> Command:
     env: dict[str, Text] = {
-        **network_environment(shard),
-        **visibility_environment(shard, prepared.release),
-        **dict(prepared.kv_events.env),
+        **built_start_environment(shard, prepared),
         **command.env,
         **_token_mode(shard),
         **prepared.env,
@@ -172,6 +170,15 @@ def _start_command(shard: ShardSpec, prepared: PreparedProfile, command: Command
         secret_env=FrozenDict({**_token(shard), **prepared.secret_env}),
         clear_env=(*CLEARED, "RAY_ADDRESS"),
     )
+
+
+def built_start_environment(shard: ShardSpec, prepared: PreparedProfile) -> dict[str, Text]:
+    """The environment of `ray start` on any node, before the profile's own."""
+    return {
+        **network_environment(shard),
+        **visibility_environment(shard, prepared.release),
+        **dict(prepared.kv_events.env),
+    }
 
 
 def _server_command(part: ServePart, path: str) -> Command:
@@ -311,7 +318,7 @@ def _token_findings(shard: ShardSpec, ray_version: str | None) -> list[Finding]:
                 code="ray-version-unknown",
                 message=f"token authentication needs Ray {FIRST_RELEASE_WITH_TOKENS} or newer, "
                 "and the release is not known; an older one ignores the token",
-                hint="use VLLM.find, or VLLM(ray_version=…)",
+                hint="compare with what `ray --version` says on the nodes",
                 where=where,
             )
         ]

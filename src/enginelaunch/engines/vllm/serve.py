@@ -152,7 +152,7 @@ def _data_parallel_arguments(
     assert ranks is not None
     external = shard.profile.data_parallel_mode == "external"
     hybrid = shard.profile.data_parallel_mode == "hybrid" and ranks.start_rank is not None
-    arguments: list[BuiltArgument] = [("--data-parallel-size", str(prepared.operator.sizes.data))]
+    arguments: list[BuiltArgument] = [("--data-parallel-size", str(shard.profile.data_parallel_size))]
     if ranks.size_local is not None:
         arguments.append(("--data-parallel-size-local", str(ranks.size_local)))
     if ranks.start_rank is not None:
@@ -175,14 +175,17 @@ def _data_parallel_arguments(
 
 def serve_command(part: ServePart, path: str) -> Command:
     """The command for one `vllm serve` process started by the operator's node, not by Ray."""
-    shard, process, prepared = part.shard, part.process, part.prepared
-    env: dict[str, Text] = {
+    return make_serve_command(part, path, {**built_environment(part), **part.prepared.env}, {})
+
+
+def built_environment(part: ServePart) -> dict[str, Text]:
+    """The environment of a process that Ray does not place, before the profile's own."""
+    shard, process = part.shard, part.process
+    return {
         **network_environment(shard),
-        **visibility_environment(shard, prepared.release, process.gpu_slice),
+        **visibility_environment(shard, part.prepared.release, process.gpu_slice),
         **feature_environment(part),
-        **prepared.env,
     }
-    return make_serve_command(part, path, env, {})
 
 
 def feature_environment(part: ServePart) -> dict[str, Text]:
