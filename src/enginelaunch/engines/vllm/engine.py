@@ -203,11 +203,7 @@ def _version_findings(choice: ReleaseChoice) -> tuple[Finding, ...]:
             f"{choice.requested} is newer than {choice.release}, the newest known; "
             "commands are built for that"
         )
-        return (
-            _version_finding(
-                "warning", "version-not-known", message, "check the commands with the release itself"
-            ),
-        )
+        return (_version_warning("version-not-known", message, "check the commands with the release itself"),)
     return ()
 
 
