@@ -394,7 +394,7 @@ def _several(commands: tuple[Command, ...]) -> list[str]:
     last_name, last_process = processes[-1]
     return [
         *lines,
-        *(["", "# Those that can be asked have to become ready."] if ready else []),
+        *(["", "# All but the last have to become ready, where they can be asked."] if ready else []),
         *ready,
         "",
         f"# The script ends when a command does; {_comment(last_name)} gives it its exit code.",

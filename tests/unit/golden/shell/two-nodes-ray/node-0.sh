@@ -153,7 +153,7 @@ while True:
     ) &
     pid_2=$!
 
-    # Those that can be asked have to become ready.
+    # All but the last have to become ready, where they can be asked.
     wait_for 'readiness of ray-head' tcp://10.0.0.1:6379 connection 600 0.5 ray-head "$pid_1" server "$pid_2"
 
     # The script ends when a command does; server gives it its exit code.
