@@ -345,17 +345,42 @@ def test_a_seed_in_the_profile_environment_is_the_last_word() -> None:
     assert [ran.env["PYTHONHASHSEED"] for ran in started(profile, nodes(1, 1))] == ["7", "7"]
 
 
+ON = '"enable_kv_cache_events":true'
+
+
 @pytest.mark.parametrize(
-    "args",
+    ("args", "ports"),
     [
-        ["--kv-events-config", '{"enable_kv_cache_events": true}'],
-        ["--kv-events-config.endpoint", "tcp://*:1"],
+        (["--kv-events-config", f"{{{ON}}}"], [("KV events", 5557)]),
+        (["--kv-events-config", f'{{{ON},"endpoint":"tcp://*:6000"}}'], [("KV events", 6000)]),
+        (
+            [
+                "--kv-events-config",
+                f'{{{ON},"endpoint":"tcp://router:6000","replay_endpoint":"tcp://*:6001"}}',
+            ],
+            [("KV event replay", 6001)],
+        ),
+        (["--kv-events-config", '{"endpoint":"tcp://*:6000"}'], []),
+        (["--kv-events-config.endpoint", "tcp://*:1"], []),
     ],
 )
-def test_events_that_args_configure_are_at_no_known_address(args: list[str]) -> None:
+def test_events_that_args_configure_have_their_ports_planned_and_no_endpoints(
+    args: list[str], ports: list[tuple[str, int]]
+) -> None:
     profile = {"kv_events": {}, "args": args}
-    assert events_ports(profile, nodes(1)) == [[()]]
+    assert events_ports(profile, nodes(1)) == [
+        [tuple(ListeningPort(name=name, base=base) for name, base in ports)]
+    ]
     assert endpoints(profile, nodes(1)) == [[]]
+
+
+def test_ports_of_events_in_args_collide_like_any_other() -> None:
+    args = ["--kv-events-config", f'{{{ON},"endpoint":"tcp://*:8000"}}']
+    (finding,) = refused({"args": args}, nodes(1))
+    assert (finding.code, finding.message) == (
+        "port-collision",
+        "http (8000) of server and KV events (8000) of server collide",
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -168,6 +169,33 @@ def _hash_algorithm(kv_events: KVEvents, release: str) -> tuple[str, list[Findin
             )
         )
     return algorithm, findings
+
+
+EVENTS, REPLAY = "KV events", "KV event replay"
+
+
+def built_ports(kv_events: KVEvents | None) -> list[tuple[str, int]]:
+    """What a profile's KV events listen at: (name, base port)."""
+    if kv_events is None:
+        return []
+    ports = [(EVENTS, kv_events.port)] if kv_events.connect is None else []
+    if kv_events.replay_port is not None:
+        ports.append((REPLAY, kv_events.replay_port))
+    return ports
+
+
+_TCP_PORT = re.compile(r"tcp://.*:([1-9][0-9]{0,4})")
+
+
+def given_ports(config: Any) -> list[tuple[str, int]]:
+    """What KV events that args configure listen at: (name, base port)."""
+    if not isinstance(config, dict) or config.get("enable_kv_cache_events") is not True:
+        return []
+    endpoint = config.get("endpoint", "tcp://*:5557")
+    binds = isinstance(endpoint, str) and ("*" in endpoint or "::" in endpoint)
+    texts = [(EVENTS, endpoint if binds else None), (REPLAY, config.get("replay_endpoint"))]
+    found = [(name, _TCP_PORT.fullmatch(text)) for name, text in texts if isinstance(text, str)]
+    return [(name, int(match[1])) for name, match in found if match and int(match[1]) <= 65535]
 
 
 def kv_event_endpoints(

@@ -31,6 +31,7 @@ from enginelaunch.engines.vllm.environment import (
     network_environment,
     visibility_environment,
 )
+from enginelaunch.engines.vllm.kv_events import built_ports, given_ports
 from enginelaunch.engines.vllm.layout import Process
 from enginelaunch.engines.vllm.prepared import BuiltArgument, PreparedProfile
 from enginelaunch.shard import ShardSpec
@@ -266,17 +267,17 @@ def listening_ports(part: ServePart) -> tuple[ListeningPort, ...]:
 
 
 def _kv_event_ports(part: ServePart) -> list[ListeningPort]:
-    kv_events, process = part.shard.profile.kv_events, part.process
-    if kv_events is None or not process.has_scheduler or process.first_rank is None:
+    process, operator = part.process, part.prepared.operator
+    if not process.has_scheduler or process.first_rank is None:
         return []
-    if "--kv-events-config" in part.prepared.operator.names:
-        return []
-    ports: list[ListeningPort] = []
-    for name, base in (("KV events", kv_events.port), ("KV event replay", kv_events.replay_port)):
-        connects = name == "KV events" and kv_events.connect is not None
-        if base is not None and not connects:
-            ports.append(ListeningPort(name=name, base=base + process.first_rank, span=process.rank_count))
-    return ports
+    if "--kv-events-config" in operator.names:
+        bases = given_ports(operator.value("--kv-events-config"))
+    else:
+        bases = built_ports(part.shard.profile.kv_events)
+    return [
+        ListeningPort(name=name, base=base + process.first_rank, span=process.rank_count)
+        for name, base in bases
+    ]
 
 
 def endpoint(part: ServePart) -> Endpoint:
