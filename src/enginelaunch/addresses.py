@@ -11,10 +11,15 @@ _NUMBER = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{3}}")
 _SCOPE = re.compile(r"[A-Za-z0-9_.:@-]+")
 _DIGITS_AND_DOTS = re.compile(r"[0-9.]+")
+_NUMBERS_OF_C = re.compile(r"(?:(?:0[xX][0-9A-Fa-f]*|[0-9]+)\.?)+")
+"""What resolvers take for an address written in another way, such as 0x7f.1."""
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?")
 
 
-_LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
+_LOCAL_NAMES = (
+    *("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"),
+    *("localhost4", "localhost4.localdomain4", "localhost6", "localhost6.localdomain6"),
+)
 
 
 class BadAddressError(ValueError):
@@ -37,7 +42,7 @@ def bare_address(text: str) -> str:
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if ":" in bare or bare != text:
         return _ipv6(bare, text)
-    if _DIGITS_AND_DOTS.fullmatch(bare):
+    if _DIGITS_AND_DOTS.fullmatch(bare) or _NUMBERS_OF_C.fullmatch(bare):
         raise BadAddressError(f"{bare!r} is no IPv4 address: four numbers from 0 to 255")
     labels = bare.removesuffix(".").split(".")
     if len(bare) > 253 or not all(len(label) <= 63 and _LABEL.fullmatch(label) for label in labels):
@@ -101,6 +106,21 @@ def is_only_this_machine(address: str) -> bool:
         return False
     mapped = getattr(ip, "ipv4_mapped", None) or ip
     return bool(mapped.is_loopback or mapped.is_unspecified)
+
+
+@lru_cache(maxsize=65536)
+def is_wildcard(address: str) -> bool:
+    """Whether a server on this bare address listens on all of its machine's.
+
+    Example:
+        >>> [is_wildcard(a) for a in ("0.0.0.0", "::", "0:0::0", "10.0.0.1", "node-0")]
+        [True, True, True, False, False]
+    """
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return bool((getattr(ip, "ipv4_mapped", None) or ip).is_unspecified)
 
 
 @lru_cache(maxsize=65536)

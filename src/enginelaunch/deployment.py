@@ -160,7 +160,8 @@ def _place(location: Iterable[str | int]) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += f".{part}" if text else part
+            key = part if part.isprintable() else repr(part)
+            text += f".{key}" if text else key
     return text
 
 

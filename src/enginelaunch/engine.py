@@ -155,8 +155,6 @@ def engine_class(name: str) -> Callable[..., Engine]:
     Raises:
         LaunchError: there is none; the message says which there are.
     """
-    import importlib  # noqa: PLC0415 - imports of engines happen when one is asked for
-
     target = _BUILT_IN.get(name) or _registered().get(name)
     if target is None:
         raise LaunchError.of(
@@ -165,9 +163,24 @@ def engine_class(name: str) -> Callable[..., Engine]:
             hint=f"known are {', '.join(engine_names())}",
             where="engine",
         )
-    module, _, attribute = target.partition(":")
-    found: Callable[..., Engine] = getattr(importlib.import_module(module), attribute)
+    from importlib.metadata import EntryPoint  # noqa: PLC0415 - imports of engines happen when asked for
+
+    try:
+        found: Callable[..., Engine] = EntryPoint(name, target, ENTRY_POINT_GROUP).load()
+    except Exception as error:
+        raise _broken(name, f"{target!r} cannot be loaded: {error}") from error
+    if not callable(found):
+        raise _broken(name, f"{target!r} is no class")
     return found
+
+
+def _broken(name: str, message: str) -> LaunchError:
+    return LaunchError.of(
+        "broken-engine",
+        f"engine {name!r} is registered, but {message}",
+        hint="install the package that registers it anew, or ask who made it",
+        where="engine",
+    )
 
 
 def _registered() -> dict[str, str]:

@@ -184,14 +184,20 @@ def _no_secret_argument(item: Any, following: Any) -> None:
     flag, separator = [*re.split(r"([=\s])", item[2:], maxsplit=1), ""][:2]
     # A key may begin with a dash itself; only another long flag shows that none was given.
     has_value = separator or (
-        following is not None and not (isinstance(following, str) and following.startswith("--"))
+        following is not None
+        and not (isinstance(following, str) and following.startswith("--") and following != "--")
     )
-    if has_value and names_a_secret(flag):
+    if has_value and names_a_secret(flag) and _ends_in_a_secret(flag):
         raise explained(
             "secret",
             f"--{flag} would show a secret to everyone who can list processes: use api_key for the server's "
             "key, and env with {env: NAME} or {file: PATH} for others",
         )
+
+
+def _ends_in_a_secret(flag: str) -> bool:
+    """Whether a flag is a key or a token, and does not only speak of one, as --return-tokens-as-token-ids."""
+    return names_a_secret(re.split(r"[-_.]", flag)[-1])
 
 
 def _environment_value(value: Any) -> Any:

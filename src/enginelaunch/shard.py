@@ -29,6 +29,7 @@ from enginelaunch.spec import (
     Spec,
     explained,
     placed,
+    shown,
 )
 
 Platform = Literal["cuda", "rocm", "xpu", "cpu"]
@@ -105,10 +106,16 @@ class ComputeCapability(Spec):
         return NotImplemented if not isinstance(other, ComputeCapability) else other <= self
 
 
+MOST_INDEX = 65535
+"""No machine has as many GPUs; a larger index is a slip."""
+
+
 def _gpu_id(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 0:
-            raise explained("gpus", f"an index is 0 or more, not {value}")
+            raise explained("gpus", f"an index is 0 or more, not {shown(value)}")
+        if value > MOST_INDEX:
+            raise explained("gpus", f"an index is {MOST_INDEX} at most, not {shown(value)}")
         return str(value)
     if isinstance(value, str) and (not value.strip() or "," in value or "\0" in value):
         raise explained("gpus", f"an id is one index, UUID or MIG id, not {value!r}")
@@ -163,7 +170,7 @@ def _gpus(value: Any) -> Any:
 
 def _gpu_count(count: int) -> int:
     if not 0 <= count <= MOST_GPUS:
-        raise explained("gpus", f"the number of GPUs must be from 0 to {MOST_GPUS}, not {count}")
+        raise explained("gpus", f"the number of GPUs must be from 0 to {MOST_GPUS}, not {shown(count)}")
     return count
 
 
@@ -180,13 +187,21 @@ def _one_gpu(entry: Any, index: int) -> GPU:
     raise explained("gpus", f"an id is an index, a UUID or a MIG id, not {entry!r}")
 
 
+def _device(gpu: GPU) -> str:
+    """A text that is equal for two spellings of one device: 01 is 1, and a UUID has no case."""
+    text = gpu.id or ""
+    return text.lstrip("0") or "0" if gpu.has_integer_id else text.lower()
+
+
 def _distinct(gpus: tuple[GPU, ...]) -> tuple[GPU, ...]:
     seen: set[str] = set()
     for gpu in gpus:
-        if gpu.id is not None and gpu.id in seen:
+        if gpu.id is None:
+            continue
+        same = _device(gpu)
+        if same in seen:
             raise explained("gpus", f"GPU {gpu.id!r} is there twice")
-        if gpu.id is not None:
-            seen.add(gpu.id)
+        seen.add(same)
     if seen and any(gpu.id is None for gpu in gpus):
         raise explained("gpus", "give every GPU of a node an id, or none")
     return gpus
@@ -303,7 +318,7 @@ NODE_RANK = NodeRank()
 def _rank(value: Any) -> int | NodeRank:
     if isinstance(value, NodeRank) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise explained("rank", f"must be a whole number, or NODE_RANK, not {value!r}")
+    raise explained("rank", f"must be a whole number, or NODE_RANK, not {shown(value)}")
 
 
 Rank = Annotated[
@@ -378,7 +393,7 @@ class ShardSpec(Spec):
     def _consistent(self) -> ShardSpec:
         rank = self.node_rank
         if isinstance(rank, int) and not 0 <= rank < self.nnodes:
-            raise explained("rank", f"node_rank must be from 0 to {self.nnodes - 1}, not {rank}")
+            raise explained("rank", f"node_rank must be from 0 to {self.nnodes - 1}, not {shown(rank)}")
         if self.gpus_per_node is not None and len(self.gpus_per_node) != self.nnodes:
             raise explained(
                 "gpus_per_node",

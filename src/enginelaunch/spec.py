@@ -7,6 +7,7 @@ nowhere else, so that a secret given in the wrong place is not printed.
 from __future__ import annotations
 
 import re
+import reprlib
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -38,6 +39,10 @@ _NOT_THE_SECRET_ITSELF = frozenset({"THRESHOLD", "SIZE", "COUNT", "LIMIT", "FILE
 """Last words of names that speak of a number of tokens, or of where a secret is kept."""
 
 
+_PART_OF_A_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+"""A word in MAX_TOKENS, api-key, hf.token or accessToken."""
+
+
 def names_a_secret(variable: str) -> bool:
     """Whether an environment variable's name looks like a key, a token or a password.
 
@@ -45,7 +50,7 @@ def names_a_secret(variable: str) -> bool:
         >>> [names_a_secret(v) for v in ("HF_TOKEN", "TOKENIZERS_PARALLELISM", "MAX_TOKENS")]
         [True, False, False]
     """
-    words = variable.upper().replace("-", "_").split("_")
+    words = [word.upper() for word in _PART_OF_A_NAME.findall(variable)] or [""]
     return not _SECRET_WORDS.isdisjoint(words) and words[-1] not in _NOT_THE_SECRET_ITSELF
 
 
@@ -138,10 +143,19 @@ class Spec(BaseModel):
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _ONE_WORD = re.compile(r"[^\s=:]*")
 
+# Aliases of YAML make lists in lists whose whole text would fill the memory.
+_BRIEFLY = reprlib.Repr()
+_BRIEFLY.maxlevel = 4
+_BRIEFLY.maxdict = _BRIEFLY.maxlist = _BRIEFLY.maxtuple = _BRIEFLY.maxset = 20
+_BRIEFLY.maxstring = _BRIEFLY.maxlong = _BRIEFLY.maxother = 10_000
+
 
 def shown(value: Any) -> str:
     """A value as a message shows it: short, and not at all where a secret may be in it."""
-    text = repr(value)
+    try:
+        text = repr(value) if isinstance(value, str) else _BRIEFLY.repr(value)
+    except Exception:  # a number of too many digits, or an object that cannot say what it is
+        return f"a value of type {type(value).__name__}"
     inside = not isinstance(value, str) or not _ONE_WORD.fullmatch(value)
     if inside and any(names_a_secret(word) for word in _WORD.findall(text)):
         return "(not shown: it may hold a secret)"
@@ -216,8 +230,8 @@ LARGEST_SIZE = 65536
 Size = Annotated[int, Field(strict=True, ge=1, le=LARGEST_SIZE)]
 """A whole number from 1 to 65536."""
 
-Count = Annotated[int, Field(strict=True, ge=0)]
-"""A whole number from 0 on."""
+Count = Annotated[int, Field(strict=True, ge=0, le=LARGEST_SIZE)]
+"""A whole number from 0 to 65536."""
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 """A TCP port from 1 to 65535."""

@@ -96,7 +96,9 @@ def test_vllm_port_is_not_the_port_of_the_server_and_not_inherited() -> None:
         "VLLM_PORT is a base for internal ports, and 9000 is the server's own port"
     ]
     errors = refused({"env": {"VLLM_PORT": "tcp://10.43.0.7:8000"}})
-    assert [f.message for f in errors] == ["VLLM_PORT must be a number, not 'tcp://10.43.0.7:8000'"]
+    assert [f.message for f in errors] == [
+        "VLLM_PORT must be a number from 1 to 65535, not 'tcp://10.43.0.7:8000'"
+    ]
 
 
 @pytest.mark.parametrize("launch_mode", ["mp", "ray"])

@@ -299,9 +299,14 @@ def test_vllm_port_is_taken_on_one_node() -> None:
             ["--port", "9000"],
             "VLLM_PORT is a base for internal ports, and 9000 is the server's own port",
         ),
-        (nodes(2), "tcp://10.0.0.9:80", [], "VLLM_PORT must be a number, not 'tcp://10.0.0.9:80'"),
-        (nodes(2), "", [], "VLLM_PORT must be a number, not ''"),
-        (nodes(2), "-1", [], "VLLM_PORT must be a number, not '-1'"),
+        (
+            nodes(2),
+            "tcp://10.0.0.9:80",
+            [],
+            "VLLM_PORT must be a number from 1 to 65535, not 'tcp://10.0.0.9:80'",
+        ),
+        (nodes(2), "", [], "VLLM_PORT must be a number from 1 to 65535, not ''"),
+        (nodes(2), "-1", [], "VLLM_PORT must be a number from 1 to 65535, not '-1'"),
     ],
 )
 def test_vllm_port_that_would_break_the_engine_is_refused(
@@ -451,3 +456,16 @@ def test_a_key_that_is_given_twice_is_refused() -> None:
     profile = {"env": {"VLLM_API_KEY": {"env": "ONE"}}}
     (finding,) = refused(profile, nodes(1), api_key={"env": "OTHER"})
     assert (finding.code, finding.where) == ("refused-variable", "profile.env.VLLM_API_KEY")
+
+
+def test_a_secret_variable_takes_the_place_of_a_built_one() -> None:
+    profile = {"kv_events": {}, "env": {"PYTHONHASHSEED": {"env": "SEED"}}}
+    command = only_command(profile)
+    assert "PYTHONHASHSEED" not in command.env
+    assert dict(command.secret_env) == {"PYTHONHASHSEED": EnvironmentSecret("SEED")}
+
+
+def test_the_servers_key_in_the_profile_environment_reaches_servers_alone() -> None:
+    profile = {"tensor_parallel_size": 16, "env": {"VLLM_API_KEY": {"env": "KEY"}}}
+    plan = planned(profile, nodes(8, 8))
+    assert [list(node.commands[0].secret_env) for node in plan.nodes] == [["VLLM_API_KEY"], []]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from plans import commands, error, info, node, nodes, only_command, planned, refused, started, words
+from plans import commands, error, found, info, node, nodes, only_command, planned, refused, started, words
 
 from enginelaunch import Command
 from enginelaunch.command import (
@@ -254,3 +254,31 @@ def test_decode_context_parallel_divides_the_tensor_parallel_size() -> None:
             "use one of 1, 2, 4, 8",
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "decode", "message"),
+    [
+        ("0.25.1", 4, "decode_context_parallel_size 4 must divide tensor_parallel_size 2"),
+        (
+            "0.32.0",
+            4,
+            "decode_context_parallel_size 4 must be 1, prefill_context_parallel_size 8, "
+            "or that times tensor_parallel_size 2",
+        ),
+        ("0.32.0", 8, None),
+        ("0.32.0", 16, None),
+    ],
+)
+def test_decode_context_spans_prefill_context_from_the_release_on_that_lets_it(
+    version: str, decode: int, message: str | None
+) -> None:
+    profile = {
+        "tensor_parallel_size": 2,
+        "prefill_context_parallel_size": 8,
+        "decode_context_parallel_size": decode,
+    }
+    if message is None:
+        assert found(profile, nodes(16), version=version) == ()
+    else:
+        assert [finding.message for finding in refused(profile, nodes(16), version=version)] == [message]

@@ -610,3 +610,27 @@ def test_a_model_does_not_read_as_a_flag(model: str) -> None:
 def test_many_args_stay_in_their_order() -> None:
     args = [f"--seed={number}" for number in range(300)]
     assert only_command({"args": args}).argv == argv_with(args)
+
+
+def test_a_flag_that_only_speaks_of_tokens_is_no_secret() -> None:
+    args = ["--return-tokens-as-token-ids", "--max-model-len", "4096"]
+    assert only_command({"args": args}).argv == argv_with(args)
+
+
+def test_args_cannot_make_every_node_headless() -> None:
+    (finding,) = refused({"args": ["--api-server-count", "0"]})
+    assert (finding.code, finding.where) == ("refused-argument", "profile.args[0]")
+
+
+@pytest.mark.parametrize("host", ["[::]", "http://node", "a b"])
+def test_a_host_in_args_is_an_address_without_brackets(host: str) -> None:
+    (finding,) = refused({"args": ["--host", host]})
+    assert (finding.code, finding.where) == ("bad-value", "profile.args[0]")
+
+
+def test_ports_of_grpc_in_args_are_planned() -> None:
+    (finding,) = refused({"args": ["--grpc-port", "8000"]})
+    assert (finding.code, finding.message) == (
+        "port-collision",
+        "http (8000) of server and gRPC (8000) of server collide",
+    )

@@ -124,7 +124,10 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
         flag = uses[0].flag
         dotted = [o for o in uses if o.key_path]
         if dotted:
-            return dotted_value([(o.key_path, o.values[0], o.appends) for o in dotted])
+            try:
+                return dotted_value([(o.key_path, o.values[0], o.appends) for o in dotted])
+            except RecursionError:
+                raise BadValueError(f"{flag.name} is nested too deeply") from None
         if flag.append:
             return [v for o in uses for v in _read_all(o, self.json_number_suffixes)]
         last = uses[-1]
@@ -185,6 +188,10 @@ def _read_all(occurrence: Occurrence, json_number_suffixes: bool) -> list[JSONVa
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 """argparse takes these for values while no flag looks like a number."""
+
+
+_MOST_KEYS = 100
+"""How many keys a dotted spelling has at most; a parser that merges them goes as deep."""
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -270,6 +277,11 @@ class _Reader(msgspec.Struct):
             return
         if flag.value not in ("config", "json", "json_or_string"):
             self._problem("unexpected_value", token, f"{flag.name} has no keys: it does not take JSON", flag)
+            return
+        if len(keys) > _MOST_KEYS:
+            self._problem(
+                "bad_value", token, f"{flag.name}: {len(keys)} keys in one another are too many", flag
+            )
             return
         self.occurrences.append(
             Occurrence(

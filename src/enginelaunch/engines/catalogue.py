@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from enginelaunch.argv import Flag
 from enginelaunch.engines.catalogue_data import (
@@ -125,6 +125,8 @@ class Catalogue:
         """
         if version is None:
             return ReleaseChoice(self.releases[-1], None, "newest_not_given")
+        if not isinstance(version, str):
+            raise ValueError(f"a version is text such as '0.32.0', not {type(version).__name__}")
         wanted = _release_numbers(version)
         known = [_release_numbers(release) for release in self.releases]
         place = bisect_right(known, wanted) - 1
@@ -221,9 +223,10 @@ def _loaded(engine: str) -> Catalogue:
     return Catalogue(Path(__file__).parent / engine / "data")
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def _release_numbers(version: str) -> Version:
     try:
         return Version(".".join(map(str, Version(version).release)))
-    except InvalidVersion as error:
-        raise ValueError(f"{version!r} is no version; one such as 0.32.0 or 0.32.1rc1 is") from error
+    except ValueError as error:  # InvalidVersion, or more digits than int() takes
+        written = repr(version) if len(version) <= 100 else f"a text of {len(version)} characters"
+        raise ValueError(f"{written} is no version; one such as 0.32.0 or 0.32.1rc1 is") from error

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from enginelaunch.addresses import BadAddressError, bare_address
 from enginelaunch.argv import Arguments, BadValueError, FlagTable, Problem, parse
 from enginelaunch.engines.catalogue import Catalogue
 from enginelaunch.engines.vllm.flag_table import serve_flags
@@ -110,6 +111,8 @@ def read_operator_arguments(profile: Profile, table: FlagTable, release: str) ->
             *_secrets_in_json(arguments),
             *size_findings,
             *_port_findings(arguments),
+            *_api_server_findings(arguments),
+            *_host_findings(arguments),
             *_notes(arguments),
         ),
     )
@@ -249,6 +252,45 @@ def _port_findings(arguments: Arguments) -> list[Finding]:
             code="bad-value",
             message=f"--port must be from 1 to 65535, not {port}",
             where=f"profile.args[{arguments.of('--port')[-1].start}]",
+        )
+    ]
+
+
+def _api_server_findings(arguments: Arguments) -> list[Finding]:
+    # `vllm serve` runs without a server when the count is below 1, as with --headless.
+    count = _value(arguments, "--api-server-count")
+    if count is None or count >= 1:
+        return []
+    return [
+        Finding(
+            severity="error",
+            code="refused-argument",
+            message=f"--api-server-count {count} makes every node headless: {_OWN_TO_A_NODE}",
+            hint="give 1 or more, or leave it out",
+            where=f"profile.args[{arguments.of('--api-server-count')[-1].start}]",
+        )
+    ]
+
+
+def _host_findings(arguments: Arguments) -> list[Finding]:
+    host = _value(arguments, "--host")
+    if not host:
+        return []
+    try:
+        bare = bare_address(host)
+    except BadAddressError as error:
+        message = f"--host: {error}"
+    else:
+        if bare == host:
+            return []
+        message = f"--host takes an IPv6 address without brackets, not {host!r}"
+    return [
+        Finding(
+            severity="error",
+            code="bad-value",
+            message=message,
+            hint="give the address or name alone on which the server listens",
+            where=f"profile.args[{arguments.of('--host')[-1].start}]",
         )
     ]
 

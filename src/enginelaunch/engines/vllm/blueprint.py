@@ -175,6 +175,7 @@ def _cluster(shard: ShardSpec) -> Cluster:
 
 _SHARED = (
     ("--port", "port", "set http_port; each server takes the next one"),
+    ("--grpc-port", "port for gRPC", "leave it out, or give 0"),
     ("--uds", "socket", "leave it out"),
 )
 """Flags that would make servers of one node listen at the same place."""

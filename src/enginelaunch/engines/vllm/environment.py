@@ -10,6 +10,7 @@ from enginelaunch.engines.vllm.layout import Process
 from enginelaunch.engines.vllm.releases import at_least
 from enginelaunch.findings import Finding
 from enginelaunch.shard import GPU, Platform, ShardSpec
+from enginelaunch.spec import shown
 
 VISIBILITY_VARIABLES: dict[Platform, tuple[tuple[str, str, str], ...]] = {
     "cuda": (("0.8.5", "CUDA_VISIBLE_DEVICES", ""),),
@@ -44,6 +45,7 @@ REFUSED_ENV = {
 }
 """Variables that Profile.env may not set: every node gets the same ones, and the nodes would disagree."""
 
+_PORT = re.compile(r"[0-9]{1,5}")
 _FULL_UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -235,8 +237,8 @@ def _port_findings(shard: ShardSpec, port: object, http_ports: range) -> list[Fi
     message = ""
     if shard.nnodes > 1:
         message = "VLLM_PORT is a base for internal ports, and nodes that share one collide on it"
-    elif not isinstance(port, str) or not port.isdecimal():
-        message = f"VLLM_PORT must be a number, not {port!r}"
+    elif not isinstance(port, str) or not _PORT.fullmatch(port) or not 1 <= int(port) <= 65535:
+        message = f"VLLM_PORT must be a number from 1 to 65535, not {shown(port)}"
     elif int(port) in http_ports:
         message = f"VLLM_PORT is a base for internal ports, and {port} is the server's own port"
     if not message:

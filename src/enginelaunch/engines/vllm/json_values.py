@@ -8,6 +8,7 @@ from typing import Any
 from enginelaunch.argv import Arguments, BadValueError
 from enginelaunch.engines.catalogue import Catalogue, ConfigClass, ConfigField
 from enginelaunch.findings import Finding
+from enginelaunch.spec import shown
 
 
 def json_findings(arguments: Arguments, release: str) -> list[Finding]:
@@ -55,7 +56,7 @@ def _problems(class_name: str, value: Any, release: str, path: str) -> Iterator[
 
 def _value_problems(field: ConfigField, value: Any, release: str, path: str) -> Iterator[tuple[str, str]]:
     if field.choices and isinstance(value, str) and value not in field.choices:
-        yield "bad-json-value", f"{path} must be one of {', '.join(field.choices)}, not {value!r}"
+        yield "bad-json-value", f"{path} must be one of {', '.join(field.choices)}, not {shown(value)}"
     if len(field.config_classes) == 1:
         yield from _problems(field.config_classes[0], value, release, f"{path}.")
 

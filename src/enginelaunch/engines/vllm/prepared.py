@@ -14,6 +14,7 @@ from enginelaunch.engines.vllm.arguments import OperatorArguments, is_refused, r
 from enginelaunch.engines.vllm.flag_table import serve_flags
 from enginelaunch.engines.vllm.kv_events import KVEventArguments, kv_event_arguments
 from enginelaunch.engines.vllm.lora import LoRAArguments, lora_arguments
+from enginelaunch.engines.vllm.releases import at_least
 from enginelaunch.findings import Finding
 from enginelaunch.profile import Profile
 
@@ -156,7 +157,7 @@ def prepare(profile: Profile, release: str) -> PreparedProfile:
             *lora.findings,
             *kv_events.findings,
             *_prefix_caching_findings(profile, operator),
-            *_decode_context_findings(operator),
+            *_decode_context_findings(operator, release),
         ),
     )
 
@@ -175,18 +176,30 @@ def _prefix_caching_findings(profile: Profile, operator: OperatorArguments) -> l
     ]
 
 
-def _decode_context_findings(operator: OperatorArguments) -> list[Finding]:
+FIRST_RELEASE_WITH_DECODE_OVER_PREFILL = "0.26.0"
+"""From it on decode context parallelism spans the GPUs of prefill context parallelism, or those and the
+tensor-parallel ones, where both are used: ParallelConfig in vllm/config/parallel.py."""
+
+
+def _decode_context_findings(operator: OperatorArguments, release: str) -> list[Finding]:
     sizes = operator.sizes
-    if sizes.tensor % sizes.decode_context == 0:
+    decode, prefill, tensor = sizes.decode_context, sizes.prefill_context, sizes.tensor
+    if prefill > 1 and at_least(release, FIRST_RELEASE_WITH_DECODE_OVER_PREFILL):
+        fitting = sorted({1, prefill, tensor * prefill})
+        rule = (
+            f"must be 1, prefill_context_parallel_size {prefill}, or that times tensor_parallel_size {tensor}"
+        )
+    else:
+        fitting = [size for size in range(1, tensor + 1) if tensor % size == 0]
+        rule = f"must divide tensor_parallel_size {tensor}"
+    if decode in fitting:
         return []
-    fitting = ", ".join(str(n) for n in range(1, sizes.tensor + 1) if sizes.tensor % n == 0)
     return [
         Finding(
             severity="error",
             code="bad-value",
-            message=f"decode_context_parallel_size {sizes.decode_context} must divide "
-            f"tensor_parallel_size {sizes.tensor}",
-            hint=f"use one of {fitting}",
+            message=f"decode_context_parallel_size {decode} {rule}",
+            hint=f"use one of {', '.join(map(str, fitting))}",
             where="profile.decode_context_parallel_size",
         )
     ]

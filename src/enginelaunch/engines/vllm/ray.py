@@ -44,6 +44,7 @@ from enginelaunch.engines.vllm.releases import at_least
 from enginelaunch.engines.vllm.serve import ServePart, feature_environment, make_serve_command
 from enginelaunch.findings import Finding
 from enginelaunch.shard import RayPorts, ShardSpec
+from enginelaunch.spec import shown
 
 FIRST_RELEASE_WITH_TOKENS = "2.52.0"
 """The first Ray release with token authentication."""
@@ -164,10 +165,12 @@ def _start_command(shard: ShardSpec, prepared: PreparedProfile, command: Command
         **_token_mode(shard),
         **prepared.env,
     }
+    secrets = {**_token(shard), **prepared.secret_env}
+    secrets.pop("VLLM_API_KEY", None)  # requests do not reach it
     return msgspec.structs.replace(
         command,
-        env=FrozenDict(env),
-        secret_env=FrozenDict({**_token(shard), **prepared.secret_env}),
+        env=FrozenDict({name: value for name, value in env.items() if name not in secrets}),
+        secret_env=FrozenDict(secrets),
         clear_env=(*CLEARED, "RAY_ADDRESS"),
     )
 
@@ -311,18 +314,19 @@ def _token_findings(shard: ShardSpec, ray_version: str | None) -> list[Finding]:
                 where=where,
             )
         ]
-    if ray_version is None:
+    older = None if ray_version is None else _older_than_tokens(ray_version)
+    if older is None:
         return [
             Finding(
                 severity="info",
                 code="ray-version-unknown",
                 message=f"token authentication needs Ray {FIRST_RELEASE_WITH_TOKENS} or newer, "
-                "and the release is not known; an older one ignores the token",
+                f"and the release is not known{_as_given(ray_version)}; an older one ignores the token",
                 hint="compare with what `ray --version` says on the nodes",
                 where=where,
             )
         ]
-    if _older_than_tokens(ray_version):
+    if older:
         return [
             Finding(
                 severity="error",
@@ -335,7 +339,15 @@ def _token_findings(shard: ShardSpec, ray_version: str | None) -> list[Finding]:
     return []
 
 
-def _older_than_tokens(ray_version: str) -> bool:
+def _as_given(ray_version: object) -> str:
+    return "" if ray_version is None else f" from {shown(ray_version)}"
+
+
+def _older_than_tokens(ray_version: str) -> bool | None:
+    """Whether a release of Ray is; None when the text does not say which release it is."""
     from packaging.version import Version  # noqa: PLC0415 - imports stay light
 
-    return Version(ray_version) < Version(FIRST_RELEASE_WITH_TOKENS)
+    try:
+        return Version(ray_version) < Version(FIRST_RELEASE_WITH_TOKENS)
+    except (ValueError, TypeError):
+        return None

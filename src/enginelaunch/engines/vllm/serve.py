@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from enginelaunch.addresses import is_ipv6, is_wildcard
 from enginelaunch.command import (
     Command,
     Exits,
@@ -218,6 +219,8 @@ def make_serve_command(
     shard, process, prepared = part.shard, part.process, part.prepared
     operator = prepared.operator
     secrets = {**secret_env, **prepared.secret_env}
+    if process.headless:
+        secrets.pop("VLLM_API_KEY", None)  # requests do not reach it
     if shard.api_key is not None and not process.headless:
         secrets["VLLM_API_KEY"] = shard.api_key
     given = operator.for_headless if process.headless else operator.for_server
@@ -225,7 +228,7 @@ def make_serve_command(
         name=part.name,
         path=path,
         args=("serve", prepared.model, *prepared.items(part.arguments), *given),
-        env=FrozenDict(env),
+        env=FrozenDict({name: value for name, value in env.items() if name not in secrets}),
         secret_env=FrozenDict(secrets),
         clear_env=CLEARED,
         role="worker" if process.headless else "serves",
@@ -249,7 +252,9 @@ def _ready(part: ServePart) -> HTTPReady | None:
 
 
 def _probe_host(http_host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http_host, http_host)
+    if not is_wildcard(http_host):
+        return http_host
+    return "::1" if is_ipv6(http_host) and "." not in http_host else "127.0.0.1"
 
 
 def listening_ports(part: ServePart) -> tuple[ListeningPort, ...]:
@@ -258,12 +263,24 @@ def listening_ports(part: ServePart) -> tuple[ListeningPort, ...]:
     ports: list[ListeningPort] = []
     if part.answers_http:
         ports.append(ListeningPort(name="http", base=part.http_port))
+    ports.extend(_grpc_ports(part))
     if process.spans_nodes and shard.is_leader:
         ports.append(ListeningPort(name="master", base=master_port(shard)))
     if process.ranks and process.ranks.address and shard.is_leader and process.index == 0:
         ports.append(ListeningPort(name="data parallel RPC", base=data_parallel_rpc_port(shard)))
     ports.extend(_kv_event_ports(part))
     return tuple(ports)
+
+
+def _grpc_ports(part: ServePart) -> list[ListeningPort]:
+    # --grpc puts its server in the place of the HTTP one; --grpc-port opens one beside it, at any if 0.
+    operator = part.prepared.operator
+    if part.process.headless:
+        return []
+    if "--grpc" in operator.names:
+        return [ListeningPort(name="gRPC", base=part.http_port)]
+    beside = operator.value("--grpc-port")
+    return [ListeningPort(name="gRPC", base=beside)] if beside else []
 
 
 def _kv_event_ports(part: ServePart) -> list[ListeningPort]:
@@ -282,7 +299,7 @@ def _kv_event_ports(part: ServePart) -> list[ListeningPort]:
 
 def endpoint(part: ServePart) -> Endpoint:
     """Where the process takes requests."""
-    wildcard = part.http_host in ("0.0.0.0", "::")
+    wildcard = is_wildcard(part.http_host)
     process = part.process
     ranks = None
     if process.ranks and process.first_rank is not None:
