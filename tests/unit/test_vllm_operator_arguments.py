@@ -634,3 +634,8 @@ def test_ports_of_grpc_in_args_are_planned() -> None:
         "port-collision",
         "http (8000) of server and gRPC (8000) of server collide",
     )
+
+
+def test_a_token_of_the_vocabulary_in_json_is_no_secret() -> None:
+    args = ["--hf-overrides", '{"eos_token":"</s>","pad_token":"<pad>","token_limit":"4"}']
+    assert only_command({"args": args}).argv == argv_with(args)

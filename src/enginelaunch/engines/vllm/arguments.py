@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -204,13 +205,29 @@ def _secrets_in_json(arguments: Arguments) -> list[Finding]:
     ]
 
 
+_SECRET_KEY = re.compile(
+    r"(.*_)?(api_?key|access_key(_id)?|secret(_key)?|private_key|password|passwd|passphrase|credentials?"
+    r"|(auth|access|api|hf|bearer|session|refresh)_token)|token",
+    re.IGNORECASE,
+)
+"""A key in JSON whose text is a secret; eos_token and its like are none."""
+
+
 def _secret_keys(value: Any) -> list[str]:
-    if isinstance(value, list):
-        return [key for inner in value for key in _secret_keys(inner)]
-    if not isinstance(value, dict):
-        return []
-    found = [key for key, inner in value.items() if isinstance(inner, str) and inner and names_a_secret(key)]
-    return [*found, *(key for inner in value.values() for key in _secret_keys(inner))]
+    found: list[str] = []
+    left = [value]
+    while left:
+        inner = left.pop()
+        if isinstance(inner, list):
+            left += inner
+        elif isinstance(inner, dict):
+            left += inner.values()
+            found += [
+                key
+                for key, text in inner.items()
+                if text and isinstance(text, str) and _SECRET_KEY.fullmatch(key)
+            ]
+    return found
 
 
 def _sizes(profile: Profile, arguments: Arguments) -> tuple[Sizes, list[Finding]]:
