@@ -150,6 +150,10 @@ _BRIEFLY.maxdict = _BRIEFLY.maxlist = _BRIEFLY.maxtuple = _BRIEFLY.maxset = 20
 _BRIEFLY.maxstring = _BRIEFLY.maxlong = _BRIEFLY.maxother = 10_000
 
 
+NOT_SHOWN = "(not shown: it may hold a secret)"
+"""What a message says in place of a value."""
+
+
 def shown(value: Any) -> str:
     """A value as a message shows it: short, and not at all where a secret may be in it."""
     try:
@@ -158,7 +162,7 @@ def shown(value: Any) -> str:
         return f"a value of type {type(value).__name__}"
     inside = not isinstance(value, str) or not _ONE_WORD.fullmatch(value)
     if inside and any(names_a_secret(word) for word in _WORD.findall(text)):
-        return "(not shown: it may hold a secret)"
+        return NOT_SHOWN
     return text if len(text) <= 120 else text[:117] + "..."
 
 

@@ -32,9 +32,11 @@ class _Loader(yaml.SafeLoader):
         """Name the line of a value that cannot be read."""
         try:
             return super().construct_object(node, deep)
-        except _MISREAD as error:
+        except _MISREAD:
+            # Without the value: it may be a secret that only looks like a number or a date.
+            kind = node.tag.rpartition(":")[2]
             raise yaml.constructor.ConstructorError(
-                None, None, f"{getattr(node, 'value', '')!r} cannot be read: {error}", node.start_mark
+                None, None, f"a value cannot be read as {kind}; put quotes around text", node.start_mark
             ) from None
 
 

@@ -639,3 +639,19 @@ def test_ports_of_grpc_in_args_are_planned() -> None:
 def test_a_token_of_the_vocabulary_in_json_is_no_secret() -> None:
     args = ["--hf-overrides", '{"eos_token":"</s>","pad_token":"<pad>","token_limit":"4"}']
     assert only_command({"args": args}).argv == argv_with(args)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--kv-transfer-config", '{"api_key":"s3cret"'],
+        ["--api-ke", "--", "s3cret"],
+        ["--hf-toke", "x", "s3cret"],
+        ["--port", "token=s3cret"],
+        ["HF_TOKEN=s3cret"],
+    ],
+)
+def test_a_secret_where_nothing_can_be_read_is_not_repeated(args: list[str]) -> None:
+    found = refused({"args": args})
+    assert found
+    assert not any("s3cret" in str(finding) for finding in found)

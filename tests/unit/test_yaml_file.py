@@ -98,3 +98,12 @@ def test_a_value_that_only_looks_like_its_type_is_an_error_with_its_line(value: 
 @pytest.mark.parametrize("text", ["[" * 1500, "{a: " * 1500], ids=["lists", "mappings"])
 def test_yaml_that_is_nested_too_deeply_is_an_error(text: str) -> None:
     assert refusal(text) == "f.yaml: it is nested too deeply"
+
+
+@pytest.mark.parametrize("value", ["!!int s3cret", "!!bool s3cret", "2026-99-99"])
+def test_a_value_that_cannot_be_read_is_not_repeated(value: str) -> None:
+    message = refusal(f"api_key: {value}")
+    assert message.startswith("f.yaml, line 1: a value cannot be read as ")
+    assert message.endswith("; put quotes around text")
+    assert "s3cret" not in message
+    assert "99" not in message

@@ -15,7 +15,7 @@ from enginelaunch.engines.vllm.json_values import json_findings
 from enginelaunch.engines.vllm.layout import Sizes
 from enginelaunch.findings import Finding
 from enginelaunch.profile import Profile, names_a_secret
-from enginelaunch.spec import LARGEST_SIZE
+from enginelaunch.spec import LARGEST_SIZE, NOT_SHOWN, shown
 
 _OWN_TO_A_NODE = "it differs from node to node, and every node gets the same args"
 _OF_THE_LAYOUT = "the nodes would disagree if it did not follow from the nodes and sizes"
@@ -95,6 +95,7 @@ def read_operator_arguments(profile: Profile, table: FlagTable, release: str) ->
     names = arguments.names()
     api_server = {o.flag.name for o in arguments.occurrences if o.flag.api_server}
     sizes, size_findings = _sizes(profile, arguments)
+    hidden = _texts_with_secrets(arguments)
     return OperatorArguments(
         arguments=arguments,
         names=names,
@@ -106,7 +107,7 @@ def read_operator_arguments(profile: Profile, table: FlagTable, release: str) ->
         scheme="http" if names.isdisjoint({"--ssl-keyfile", "--ssl-certfile"}) else "https",
         answers_http=names.isdisjoint({"--uds", "--grpc"}),
         findings=(
-            *(_problem_finding(problem, release) for problem in arguments.problems),
+            *(_problem_finding(problem, release, hidden) for problem in arguments.problems),
             *json_findings(arguments, release),
             *_refusals(arguments),
             *_secrets_in_json(arguments),
@@ -119,17 +120,38 @@ def read_operator_arguments(profile: Profile, table: FlagTable, release: str) ->
     )
 
 
-def _problem_finding(problem: Problem, release: str) -> Finding:
+def _problem_finding(problem: Problem, release: str, hidden: frozenset[str]) -> Finding:
+    message = problem.message
+    for text in hidden:
+        message = message.replace(repr(text), NOT_SHOWN)
     hint = ""
     if problem.kind == "unknown_flag":
         hint = _known_elsewhere(problem.item.partition("=")[0], release)
     return Finding(
         severity="warning" if problem.kind == "value_before_its_place" else "error",
         code=problem.kind.replace("_", "-"),
-        message=problem.message,
+        message=message,
         hint=hint,
         where=f"profile.args[{problem.index}]",
     )
+
+
+def _texts_with_secrets(arguments: Arguments) -> frozenset[str]:
+    """Items, and values glued to a flag, that no message may repeat."""
+    if not arguments.problems:
+        return frozenset()
+    named = {use.start for use in arguments.occurrences if names_a_secret(use.flag.name)}
+    named |= {problem.index for problem in arguments.problems if names_a_secret(problem.flag or "")}
+    hidden: set[str] = set()
+    after_secret_flag = False
+    for index, item in enumerate(arguments.items):
+        is_flag = item.startswith("--") and item != "--"
+        after_secret_flag = index in named if is_flag else after_secret_flag or index in named
+        value = item.partition("=")[2] if is_flag else item
+        hidden |= {text for text in (item, value) if shown(text) == NOT_SHOWN}
+        if after_secret_flag and value:
+            hidden.add(value)
+    return frozenset(hidden - {"", "--"})
 
 
 def _known_elsewhere(spelling: str, release: str) -> str:
