@@ -112,7 +112,7 @@ class FlagTable:
         '--tensor-parallel-size'
     """
 
-    __slots__ = ("_by_destination", "_by_spelling", "_glued", "flags", "grammar", "names")
+    __slots__ = ("_by_spelling", "_glued", "flags", "grammar", "names")
 
     def __init__(self, flags: Iterable[Flag], grammar: Grammar) -> None:
         self.flags = tuple(flags)
@@ -128,7 +128,6 @@ class FlagTable:
                     )
                 by_spelling[known] = (flag, spelling in flag.negations)
         self._by_spelling = by_spelling
-        self._by_destination = {flag.destination: flag for flag in self.flags}
         self._glued = {s for s in by_spelling if len(s) == 2 and s[0] == "-" and s[1] != "-"}
 
     def __contains__(self, spelling: str) -> bool:
@@ -146,10 +145,6 @@ class FlagTable:
         """The flag with this exact spelling (name, alias or negation), or None."""
         found = self._by_spelling.get(self.normalise(spelling))
         return found[0] if found else None
-
-    def by_destination(self, destination: str) -> Flag | None:
-        """The flag whose value the engine keeps under this name, or None."""
-        return self._by_destination.get(destination)
 
     def resolve(self, spelling: str) -> list[tuple[Flag, bool, str | None]]:
         """Every reading of an option item: (flag, negated, glued value or None).

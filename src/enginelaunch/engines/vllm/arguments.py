@@ -270,14 +270,7 @@ def _sizes(profile: Profile, arguments: Arguments) -> tuple[Sizes, list[Finding]
         if 1 <= given <= LARGEST_SIZE:
             stated[size] = given
         else:
-            findings.append(
-                Finding(
-                    severity="error",
-                    code="bad-value",
-                    message=f"{name} must be from 1 to {LARGEST_SIZE}, not {given}",
-                    where=f"profile.args[{arguments.of(name)[-1].start}]",
-                )
-            )
+            findings.append(_out_of_range(arguments, name, given, LARGEST_SIZE))
     return Sizes(**stated), findings
 
 
@@ -285,14 +278,16 @@ def _port_findings(arguments: Arguments) -> list[Finding]:
     port = _value(arguments, "--port")
     if port is None or 1 <= port <= 65535:
         return []
-    return [
-        Finding(
-            severity="error",
-            code="bad-value",
-            message=f"--port must be from 1 to 65535, not {port}",
-            where=f"profile.args[{arguments.of('--port')[-1].start}]",
-        )
-    ]
+    return [_out_of_range(arguments, "--port", port, 65535)]
+
+
+def _out_of_range(arguments: Arguments, name: str, given: int, most: int) -> Finding:
+    return Finding(
+        severity="error",
+        code="bad-value",
+        message=f"{name} must be from 1 to {most}, not {given}",
+        where=f"profile.args[{arguments.of(name)[-1].start}]",
+    )
 
 
 def _api_server_findings(arguments: Arguments) -> list[Finding]:
